@@ -1,0 +1,1 @@
+"""Training: from a frozen configuration to metrics, checkpoints and results."""

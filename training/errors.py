@@ -1,0 +1,12 @@
+"""What training refuses or stops on; ``training.cli`` turns each into an exit code."""
+
+
+class ConfigError(Exception):
+    """The user's mistake, or a disk that does not do its work: one line, exit 2.
+
+    The message says what is wrong, where, and what would be right.
+    """
+
+
+class NonFiniteError(Exception):
+    """Training met a NaN or an infinity: one line naming seed, step, layer and tensor, exit 3."""

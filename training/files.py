@@ -1,0 +1,44 @@
+"""Files that are either the old ones or the new ones, whatever happens while they are written."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+
+def sync(path: Path) -> None:
+    """Waits until the file or folder ``path`` is on the disk; a folder is the list of its names.
+
+    Raises:
+      OSError: the disk refuses.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Writes ``content`` beside ``path`` and renames it: a kill or a power cut leaves the old file or the new one.
+
+    Raises:
+      OSError: the folder is missing, full or unwritable; the old file is untouched.
+    """
+    beside = path.with_name(path.name + ".tmp")
+    with beside.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    sync(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes ``value`` as indented JSON, atomically.
+
+    Raises:
+      ValueError: ``value`` holds a NaN or an infinity, which JSON cannot say.
+      OSError: as ``write_atomically``.
+    """
+    write_atomically(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
