@@ -1,0 +1,125 @@
+"""In-memory splits, and batches as pure functions of (seed, step): a run resumes by counting steps."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from data.errors import DataError
+
+Batch = dict[str, np.ndarray]
+"""inputs (B, T) uint8 ids, right-padded with 0; lengths (B,) int32 valid steps; labels (B,) int32.
+
+Evaluation batches add weight (B,) float32: 1 for a record, 0 for a filler. A batch over seeds has S in front of B.
+"""
+
+PREFETCHED_BATCHES = 2
+
+
+@dataclass(frozen=True)
+class Split:
+    """Records of different lengths, end to end: record i is symbols[offsets[i]:offsets[i + 1]].
+
+    symbols (sum of lengths,) uint8; offsets (n + 1,) int64; labels (n,) int32; length: steps T of a padded record.
+    """
+
+    symbols: np.ndarray
+    offsets: np.ndarray
+    labels: np.ndarray
+    length: int
+
+    @classmethod
+    def from_records(cls, records: Sequence[bytes], labels: Sequence[int], length: int) -> "Split":
+        """Joins records, each given as its ids, one byte an id."""
+        offsets = np.zeros(len(records) + 1, np.int64)
+        np.cumsum([len(record) for record in records], out=offsets[1:])
+        return cls(np.frombuffer(b"".join(records), np.uint8), offsets, np.array(labels, np.int32), length)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def slice(self, start: int, stop: int) -> "Split":
+        """Records start..stop-1, as views."""
+        offsets = self.offsets[start : stop + 1]
+        symbols = self.symbols[offsets[0] : offsets[-1]]
+        return Split(symbols, offsets - offsets[0], self.labels[start:stop], self.length)
+
+    def gather(self, indices: Sequence[int] | np.ndarray) -> Batch:
+        """The records at `indices` as one padded batch."""
+        inputs = np.zeros((len(indices), self.length), np.uint8)
+        lengths = np.zeros(len(indices), np.int32)
+        for row, index in enumerate(indices):
+            record = self.symbols[self.offsets[index] : self.offsets[index + 1]]
+            inputs[row, : len(record)] = record
+            lengths[row] = len(record)
+        return {"inputs": inputs, "lengths": lengths, "labels": self.labels[np.asarray(indices)]}
+
+
+def steps_per_epoch(split: Split, batch_size: int) -> int:
+    """Full batches in one pass over the split.
+
+    Raises DataError if there is none.
+    """
+    if not 1 <= batch_size <= len(split):
+        raise DataError(f"batch size {batch_size} with {len(split)} training records: it must be in 1..{len(split)}")
+    return len(split) // batch_size
+
+
+def training_batch(split: Split, seed: int, step: int, batch_size: int) -> Batch:
+    """Batch number `step` of the data order of `seed`; a pure function of its arguments.
+
+    Every epoch is a permutation of its own, Generator(Philox(key=[seed, epoch])).permutation(n); its last incomplete
+    batch is dropped. Raises DataError for a batch size outside 1..n.
+    """
+    epoch, position = divmod(step, steps_per_epoch(split, batch_size))
+    order = _epoch_order(seed, epoch, len(split))
+    return split.gather(order[position * batch_size : (position + 1) * batch_size])
+
+
+@lru_cache(maxsize=64)  # one permutation for each of the seeds that train together
+def _epoch_order(seed: int, epoch: int, records: int) -> np.ndarray:
+    key = np.array([seed, epoch], np.uint64)
+    return np.random.Generator(np.random.Philox(key=key)).permutation(records)
+
+
+def evaluation_batches(split: Split, batch_size: int) -> Iterator[Batch]:
+    """Every record once, in order. The last batch is filled up with record 0 at weight 0, so that shapes stay fixed."""
+    for start in range(0, len(split), batch_size):
+        indices = np.arange(start, start + batch_size)
+        valid = indices < len(split)
+        yield {**split.gather(np.where(valid, indices, 0)), "weight": valid.astype(np.float32)}
+
+
+@dataclass(frozen=True)
+class _SeedBatches:
+    """The batches of steps start..stop-1 as a random-access source: item i holds step start + i of every seed."""
+
+    split: Split
+    seeds: tuple[int, ...]
+    batch_size: int
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def __getitem__(self, index: int) -> Batch:
+        step = self.start + index
+        batches = [training_batch(self.split, seed, step, self.batch_size) for seed in self.seeds]
+        return {key: np.stack([batch[key] for batch in batches]) for key in batches[0]}
+
+
+def seed_batches(split: Split, seeds: tuple[int, ...], batch_size: int, start: int, stop: int) -> Iterator[Batch]:
+    """The training batches of steps start..stop-1, stacked over seeds (S, B, ...); grain prefetches whole batches.
+
+    Raises DataError for a batch size outside 1..n.
+    """
+    steps_per_epoch(split, batch_size)  # refuse here rather than inside grain's thread
+    if start >= stop:
+        return iter(())
+    import grain  # it imports JAX, which listing and preparing data do not need
+
+    source = _SeedBatches(split, seeds, batch_size, start, stop)
+    options = grain.ReadOptions(num_threads=1, prefetch_buffer_size=PREFETCHED_BATCHES)
+    return iter(grain.MapDataset.source(source).to_iter_dataset(options))

@@ -1,0 +1,67 @@
+"""What a user asks for (`DataRequest`) and what a model needs to know (`TaskSpec`); no data, no heavy import."""
+
+import enum
+from dataclasses import dataclass
+
+from data.errors import DataError
+
+
+class TaskKind(enum.Enum):
+    """What is to be predicted."""
+
+    CLASSIFICATION = "classification"
+
+
+class InputKind(enum.Enum):
+    """What a step of the input is: the id of a token, or a vector of channels."""
+
+    TOKENS = "tokens"
+    CHANNELS = "channels"
+
+
+@dataclass(frozen=True)
+class DataRequest:
+    """Names one prepared data set.
+
+    task: a name of `data.registry.DATA_SETS`.
+    length_window: ListOps only, the open interval low < length < high of kept expressions; None is the official one.
+        A window is a distribution of its own, with a name of its own.
+    limit: at most this many records in each split; None is all of them.
+
+    Raises DataError if limit is not positive.
+    """
+
+    task: str
+    length_window: tuple[int, int] | None = None
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and self.limit < 1:
+            raise DataError(f"limit is {self.limit}: at least 1 record in each split is needed")
+
+    @property
+    def name(self) -> str:
+        """The distribution the records come from: "listops", "listops_24_96"."""
+        return "_".join([self.task, *map(str, self.length_window or ())])
+
+    @property
+    def folder(self) -> str:
+        """The folder of the prepared data below the data directory: "listops_24_96_limit6000"."""
+        return self.name if self.limit is None else f"{self.name}_limit{self.limit}"
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """The shape of a task.
+
+    input_width: rows of the table of token ids, or number of channels.
+    length: steps T to which every input is padded.
+    classes: number of labels.
+    """
+
+    name: str
+    kind: TaskKind
+    input_kind: InputKind
+    input_width: int
+    length: int
+    classes: int
