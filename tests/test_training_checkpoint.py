@@ -181,12 +181,12 @@ def test_damage_to_any_file_of_the_newest_step_falls_back(two_steps, tmp_path, d
         assert sorted(path.name for path in folder.iterdir()) == ["3", "damaged-7"]
 
 
-def test_every_byte_of_the_manifest_matters(folder):
+def test_a_bit_anywhere_in_the_manifest_matters(folder):
     manifest = folder / "7" / "sha256.json"
     intact = manifest.read_bytes()
     wanted = abstract(train_state(0))
     rng = random.Random(0)
-    for position in range(len(intact)):
+    for position in rng.sample(range(len(intact)), 200):
         manifest.write_bytes(intact)
         flip_bit(manifest, position, rng.randrange(8))
         with pytest.raises(ConfigError, match=r"^checkpoint 7 in .* is damaged"):
@@ -349,7 +349,7 @@ for step in range(2, 10_000):
 def test_sigkill_in_the_middle_of_saves_leaves_intact_steps(tmp_path):
     rng = random.Random(1)
     left_over = 0
-    for number in range(5):
+    for number in range(4):
         folder = tmp_path / str(number)
         command = [sys.executable, "-c", CHILD, str(folder)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[1]) as child:

@@ -1,0 +1,193 @@
+"""metrics.jsonl survives a kill at any byte and says exactly what was computed; the progress says what is left."""
+
+import io
+import json
+import math
+import sys
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from training.writers import MetricsLog, Progress, RunLog, read_metrics
+
+
+def row(step: int, **values) -> dict:
+    return {"step": step, "seed": 0, "split": "train", "loss": step / 3, **values}
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A metrics.jsonl with rows of the steps 0 to 4."""
+    path = tmp_path / "metrics.jsonl"
+    with MetricsLog(path, None) as log:
+        for step in range(5):
+            log.write(row(step))
+    return path
+
+
+def test_rows_come_back_as_written(path):
+    assert read_metrics(path) == [row(step) for step in range(5)]
+
+
+def test_a_row_is_in_the_file_as_soon_as_it_is_written(path):
+    log = MetricsLog(path, 4)
+    log.write(row(5))
+    assert path.read_bytes().endswith(b"\n")
+    assert read_metrics(path)[-1] == row(5)
+    log.close()
+
+
+def test_rows_beyond_the_restored_step_are_dropped_silently(path):
+    with MetricsLog(path, 2) as log:
+        assert log.repairs == ()
+        log.write(row(3, loss=7.0))
+    assert read_metrics(path) == [row(0), row(1), row(2), row(3, loss=7.0)]
+
+
+def test_a_start_from_nothing_drops_every_row(path):
+    MetricsLog(path, None).close()
+    assert path.read_bytes() == b""
+
+
+def test_an_intact_file_is_not_rewritten(path):
+    before = path.stat().st_ino, path.read_bytes()
+    MetricsLog(path, 4).close()
+    assert (path.stat().st_ino, path.read_bytes()) == before
+
+
+def test_a_last_line_cut_at_any_byte_is_repaired_and_said(path):
+    content = path.read_bytes()
+    start = content[:-1].rfind(b"\n") + 1
+    for end in range(start + 1, len(content) - 1):
+        path.write_bytes(content[:end])
+        assert read_metrics(path) == [row(step) for step in range(4)]
+        with MetricsLog(path, 4) as log:
+            assert log.repairs == ("metrics.jsonl: the last line, 5, was cut: dropped it",)
+        assert path.read_bytes() == content[:start]
+
+
+def test_a_last_line_that_lacks_only_its_end_is_kept(path):
+    content = path.read_bytes()
+    path.write_bytes(content[:-1])
+    with MetricsLog(path, 4) as log:
+        assert log.repairs == ("metrics.jsonl: the last line, 5, was cut: it lacked only its line end",)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [b'{"step": 1, "seed"', b"\xff\xfe", b"\0\0\0", b"[1]", b'{"loss": 1.0}', b'{"step": 1, "loss": NaN}', b""],
+)
+def test_a_damaged_line_in_the_middle_is_dropped_and_said(path, damage):
+    lines = path.read_bytes().split(b"\n")
+    lines[1] = damage
+    path.write_bytes(b"\n".join(lines))
+    with MetricsLog(path, 4) as log:
+        assert log.repairs == ("metrics.jsonl: dropped 1 damaged line(s), the first is line 2",)
+    assert path.read_bytes() == b"\n".join(lines[:1] + lines[2:])
+
+
+def test_the_rewrite_is_a_rename(path, monkeypatch):
+    """What is open under the old name keeps the old content: the file is never half written."""
+    with path.open("rb") as old:
+        content = path.read_bytes()
+        MetricsLog(path, 2).close()
+        assert old.read() == content
+    assert [entry.name for entry in path.parent.iterdir()] == ["metrics.jsonl"]
+
+
+def test_float32_is_written_exactly(path):
+    values = np.random.default_rng(0).normal(size=100).astype(np.float32)
+    with MetricsLog(path, None) as log:
+        log.write(
+            {"step": np.int32(1), "loss": values[0], "state_energy": values, "lr": jnp.float32(0.1), "alive": True}
+        )
+    (line,) = path.read_text().splitlines()
+    written = json.loads(line)
+    assert written["step"] == 1
+    assert written["loss"] == float(values[0])
+    assert np.array_equal(np.asarray(written["state_energy"]), values.astype(np.float64))
+    assert written["lr"] == float(np.float32(0.1))
+    assert written["alive"] is True
+
+
+def test_what_is_not_finite_is_null_with_a_flag_and_comes_back_as_nan(path):
+    given = {
+        "step": 1,
+        "loss": np.float32(np.nan),
+        "grad_norm": math.inf,
+        "state_energy": jnp.asarray([1.0, -jnp.inf]),
+        "state_energy_t": [[np.float32(np.nan), 2.0], [3.0, 4.0]],
+        "accuracy": 0.5,
+        "state_align": None,
+    }
+    with MetricsLog(path, None) as log:
+        log.write(given)
+    strict = json.loads(path.read_text(), parse_constant=lambda constant: pytest.fail(constant))
+    assert strict["loss"] is None
+    assert strict["state_energy"] == [1.0, None]
+    assert strict["nonfinite"] == ["loss", "grad_norm", "state_energy", "state_energy_t"]
+    (back,) = read_metrics(path)
+    assert math.isnan(back["loss"])
+    assert math.isnan(back["grad_norm"])
+    assert np.array_equal(back["state_energy"], [1.0, math.nan], equal_nan=True)
+    assert np.array_equal(back["state_energy_t"], [[math.nan, 2.0], [3.0, 4.0]], equal_nan=True)
+    assert (back["accuracy"], back["state_align"]) == (0.5, None)
+
+
+def test_a_value_that_json_cannot_say_is_refused_before_anything_is_written(path):
+    before = path.read_bytes()
+    with MetricsLog(path, 4) as log, pytest.raises(TypeError):
+        log.write({"step": 5, "loss": object()})
+    assert path.read_bytes() == before
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def run_of_eleven_steps(tmp_path) -> str:
+    """Two seconds a step, from step 100 to 111; returns what train.log got."""
+    seconds = iter(range(0, 1000, 2))
+    log = RunLog(tmp_path / "train.log")
+    progress = Progress(log, 100, 111, clock=lambda: float(next(seconds)))
+    for step in range(101, 112):
+        progress.update(step, loss=2.0)
+        if step == 105:
+            log.say("saved")
+    progress.close()
+    log.close()
+    return (tmp_path / "train.log").read_text()
+
+
+LINES = [
+    "step 101/111  loss 2.0000",
+    "step 104/111  loss 2.0000  0.5 steps/s  0:00:14 left",
+    "saved",
+    "step 107/111  loss 2.0000  0.5 steps/s  0:00:08 left",
+    "step 110/111  loss 2.0000  0.5 steps/s  0:00:02 left",
+    "step 111/111  loss 2.0000  0.5 steps/s  0:00:00 left",
+]
+
+
+def test_in_a_log_progress_is_a_line_every_few_seconds_and_at_the_end(tmp_path, capsys):
+    recorded = run_of_eleven_steps(tmp_path)
+    assert capsys.readouterr().out.splitlines() == LINES
+    assert [line.split(" ", 2)[2] for line in recorded.splitlines()] == LINES, "train.log: date, time, message"
+
+
+def test_on_a_terminal_progress_is_one_line_that_messages_do_not_break(tmp_path, monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(sys, "stdout", terminal)
+    recorded = run_of_eleven_steps(tmp_path)
+    shown = terminal.getvalue()
+    assert shown.count("\n") == 2, "the message's and the bar's own"
+    before, after = shown.split("saved\n")
+    assert before.endswith("\r"), "the bar is cleared before the message"
+    assert after.startswith("\r")
+    assert "100%" in after.splitlines()[-1]
+    assert LINES[-1] in after
+    assert [line.split(" ", 2)[2] for line in recorded.splitlines()] == LINES

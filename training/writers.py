@@ -1,0 +1,229 @@
+"""What a run tells the world: ``metrics.jsonl`` (its record), ``train.log`` and the terminal.
+
+``metrics.jsonl`` holds one JSON object a line. JSON has no NaN: such a value is written as null and its name listed in
+the row's ``nonfinite``; ``read_metrics`` gives the NaN back.
+"""
+
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from training.files import write_atomically
+
+SECONDS_BETWEEN_LINES = 5.0
+
+
+class MetricsLog:
+    """``metrics.jsonl``, opened to go on after ``step``.
+
+    Rows of later steps are dropped, since the run will write them again, and a file that a crash has damaged is
+    repaired: a last line cut in the middle is dropped, and so is any other line that is not a row. Each kind of damage
+    gives one line in ``repairs``, to be said and recorded.
+
+    Args:
+      path: the file; made if missing.
+      step: the step that the run goes on from; None if it starts from nothing, which drops every row.
+
+    Raises:
+      OSError: the folder is missing, full or unwritable.
+    """
+
+    def __init__(self, path: Path, step: int | None) -> None:
+        content = path.read_bytes() if path.exists() else b""
+        rows, self.repairs = _intact_lines(content, path.name)
+        kept = b"".join(line + b"\n" for line, row in rows if step is not None and row["step"] <= step)
+        if kept != content:
+            write_atomically(path, kept)
+        self._file = path.open("ab")
+
+    def write(self, row: dict[str, Any]) -> None:
+        """Appends one row: JSON values and NumPy or jax scalars and arrays, by name, among them ``step``.
+
+        The row has left the process when this returns: a kill loses none. A float32 is written as the decimal fraction
+        that it is, so equal values give equal lines.
+
+        Raises:
+          TypeError: a value that is none of these.
+        """
+        plain = {name: _plain(value) for name, value in row.items()}
+        finite = {name: _nulled(value) for name, value in plain.items()}
+        nonfinite = [name for name in plain if plain[name] != finite[name]]
+        if nonfinite:
+            finite["nonfinite"] = nonfinite
+        self._file.write((json.dumps(finite, allow_nan=False) + "\n").encode())
+        self._file.flush()
+
+    def sync(self) -> None:
+        """Waits until all rows are on the disk: a checkpoint must not outlive the rows of its past."""
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
+        self.close()
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The rows of a ``metrics.jsonl``, NaN where a value was not finite; damaged lines are left out.
+
+    Raises:
+      OSError: the file is missing or unreadable.
+    """
+    rows, _ = _intact_lines(path.read_bytes(), path.name)
+    return [
+        {name: _with_nan(value) if name in row.get("nonfinite", ()) else value for name, value in row.items()}
+        for _, row in rows
+    ]
+
+
+def _intact_lines(content: bytes, file_name: str) -> tuple[list[tuple[bytes, dict[str, Any]]], tuple[str, ...]]:
+    """The lines that are rows, each with its row, and one line about each kind of damage."""
+    *lines, tail = content.split(b"\n")
+    rows = [(line, _row(line)) for line in lines]
+    damaged = [number for number, (_, row) in enumerate(rows, start=1) if row is None]
+    repairs = []
+    if damaged:
+        repairs.append(f"{file_name}: dropped {len(damaged)} damaged line(s), the first is line {damaged[0]}")
+    if tail:
+        last = _row(tail)
+        rows.append((tail, last))
+        # An object cut short never parses, so a row that does parse lacks nothing but its line end.
+        fate = "dropped it" if last is None else "it lacked only its line end"
+        repairs.append(f"{file_name}: the last line, {len(lines) + 1}, was cut: {fate}")
+    return [(line, row) for line, row in rows if row is not None], tuple(repairs)
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line.decode(), parse_constant=_refuse)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) and isinstance(row.get("step"), int) else None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _plain(value: Any) -> Any:
+    """Lists, dicts, numbers, strings, booleans and None instead of arrays and tuples."""
+    if hasattr(value, "tolist"):
+        return np.asarray(value).tolist()
+    if isinstance(value, list | tuple):
+        return [_plain(element) for element in value]
+    if isinstance(value, dict):
+        return {key: _plain(element) for key, element in value.items()}
+    return value
+
+
+def _nulled(value: Any) -> Any:
+    return _replace(value, lambda leaf: None if isinstance(leaf, float) and not math.isfinite(leaf) else leaf)
+
+
+def _with_nan(value: Any) -> Any:
+    return _replace(value, lambda leaf: math.nan if leaf is None else leaf)
+
+
+def _replace(value: Any, function: Callable[[Any], Any]) -> Any:
+    if isinstance(value, list):
+        return [_replace(element, function) for element in value]
+    if isinstance(value, dict):
+        return {key: _replace(element, function) for key, element in value.items()}
+    return function(value)
+
+
+class RunLog:
+    """``train.log`` and the terminal.
+
+    Args:
+      path: the file, appended to.
+
+    Raises:
+      OSError: the folder is missing, full or unwritable.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a", buffering=1, encoding="utf-8")
+
+    def say(self, message: str) -> None:
+        """Prints ``message`` above the progress bar, if there is one, and appends it to the file with the time."""
+        from tqdm import tqdm
+
+        tqdm.write(message, file=sys.stdout)
+        sys.stdout.flush()
+        self.record(message)
+
+    def record(self, message: str) -> None:
+        """Appends ``message`` to the file only."""
+        self._file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {message}\n")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Progress:
+    """How far a run is: one rewritten line on a terminal; else plain lines, at most one in five seconds.
+
+    ``train.log`` gets the plain lines in both cases. Rate and time left are measured from the first update on, so that
+    compiling does not count as training.
+
+    Args:
+      log: where plain lines go.
+      start: the step the run goes on from.
+      total: the step it ends at.
+      clock: gives seconds.
+    """
+
+    def __init__(self, log: RunLog, start: int, total: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._log, self._total, self._clock = log, total, clock
+        self._first: tuple[int, float] | None = None
+        self._said_at = -math.inf
+        self._bar = None
+        if sys.stderr.isatty():
+            from tqdm import tqdm
+
+            form = "{percentage:3.0f}% |{bar}| {desc}"
+            self._bar = tqdm(total=total, initial=start, bar_format=form, dynamic_ncols=True)
+
+    def update(self, step: int, loss: float) -> None:
+        """Shows that ``step`` steps are done, the last with ``loss``."""
+        now = self._clock()
+        if self._first is None:
+            self._first = step, now
+        line = self._line(step, loss, now)
+        if self._bar is not None:
+            self._bar.set_description_str(line, refresh=False)
+            self._bar.update(step - self._bar.n)
+        if now - self._said_at >= SECONDS_BETWEEN_LINES or step == self._total:
+            self._said_at = now
+            if self._bar is None:
+                self._log.say(line)
+            else:
+                self._log.record(line)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def _line(self, step: int, loss: float, now: float) -> str:
+        assert self._first is not None
+        line = f"step {step}/{self._total}  loss {loss:.4f}"
+        steps, seconds = step - self._first[0], now - self._first[1]
+        if steps == 0 or seconds == 0:
+            return line
+        rate = steps / seconds
+        left = timedelta(seconds=round((self._total - step) / rate))
+        return f"{line}  {rate:.1f} steps/s  {left} left"
