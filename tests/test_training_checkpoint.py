@@ -128,6 +128,24 @@ def test_a_relative_folder_is_accepted(tmp_path, monkeypatch):
     assert_same_bits(restored.tree, train_state(1))
 
 
+def test_reads_back_by_path_without_the_types_that_were_saved(folder):
+    leaves = {"params/head": jax.ShapeDtypeStruct((1, 5), jnp.float32)}
+    with pytest.raises(ConfigError, match=r"it has alive \(bool\[2\]\), which is not wanted here$"):
+        checkpoint.restore(folder, leaves)
+    by_path = {
+        jax.tree_util.keystr(path, simple=True, separator="/"): leaf
+        for path, leaf in jax.tree.leaves_with_path(train_state(7))
+    }
+    restored = checkpoint.restore(folder, abstract(by_path))
+    assert restored is not None
+    assert_same_bits(restored.tree, by_path)
+
+
+def test_leaves_that_would_share_a_path_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="same path"):
+        checkpoint.save(tmp_path, 1, {"a/b": jnp.zeros(1), "a": {"b": jnp.ones(1)}}, {})
+
+
 def test_the_two_newest_are_kept(folder):
     checkpoint.save(folder, 10, train_state(10), {})
     assert sorted(path.name for path in folder.iterdir()) == ["10", "7"]

@@ -131,9 +131,10 @@ def restore(
 
 def _write(target: Path, tree: PyTree, meta: dict[str, Any]) -> None:
     """Writes all files of a step and waits until they are on the disk; the manifest comes last."""
+    leaves = _by_path(tree)
     with _orbax() as ocp, ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
-        checkpointer.save(target / STATE, args=ocp.args.StandardSave(tree))
-    write_json(target / META, {"meta": meta, "leaves": _leaves(tree)})
+        checkpointer.save(target / STATE, args=ocp.args.StandardSave(leaves))
+    write_json(target / META, {"meta": meta, "leaves": _shapes(leaves)})
     paths = sorted(target.rglob("*"))
     for path in [*paths, target]:
         sync(path)
@@ -146,16 +147,19 @@ def _read(folder: Path, step: int, abstract_tree: PyTree, repairs: tuple[str, ..
     """Reads a step that is known to be intact, if it holds the tree that is asked for."""
     source = folder / str(step)
     saved = json.loads((source / META).read_bytes())
-    difference = _first_difference(dict(saved["leaves"]), dict(_leaves(abstract_tree)))
+    wanted = _by_path(abstract_tree)
+    difference = _first_difference(saved["leaves"], _shapes(wanted))
     if difference is not None:
         raise ConfigError(f"checkpoint {source} does not fit this run: {difference}")
     # Without a sharding orbax would go by the devices of the run that saved, or give back NumPy arrays.
     first_device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    placed = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding or first_device), abstract_tree
-    )
+    placed = {
+        path: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding or first_device)
+        for path, leaf in wanted.items()
+    }
     with _orbax() as ocp, ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
-        tree = checkpointer.restore(source / STATE, args=ocp.args.StandardRestore(placed))
+        leaves = checkpointer.restore(source / STATE, args=ocp.args.StandardRestore(placed))
+    tree = jax.tree.unflatten(jax.tree.structure(abstract_tree), [leaves[path] for path in wanted])
     return Restored(step, tree, saved["meta"], repairs)
 
 
@@ -173,12 +177,17 @@ def _orbax() -> Iterator[Any]:
         logger.setLevel(level)
 
 
-def _leaves(tree: PyTree) -> list[list[str]]:
-    """[path, "dtype[shape]"] of every leaf."""
-    return [
-        [jax.tree_util.keystr(path, simple=True, separator="/"), f"{leaf.dtype}{list(leaf.shape)}"]
-        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
-    ]
+def _by_path(tree: PyTree) -> dict[str, Any]:
+    """The leaves by path ("opt/0/count"). Saved so, a checkpoint can be read without the code that made its tree."""
+    leaves = jax.tree.leaves_with_path(tree)
+    named = {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+    if len(named) < len(leaves):
+        raise ValueError("two leaves of the tree have the same path; names must not contain '/'")
+    return named
+
+
+def _shapes(leaves: dict[str, Any]) -> dict[str, str]:
+    return {path: f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in leaves.items()}
 
 
 def _first_difference(saved: dict[str, str], wanted: dict[str, str]) -> str | None:
