@@ -1,0 +1,252 @@
+"""The format on disk: read by the public reader, the same bytes every time, and damage that is seen."""
+
+import json
+import logging
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+
+from data import registry, store
+from data.errors import DataError
+from data.parallel import silent
+from data.spec import DataRequest
+
+REQUEST = DataRequest("listops", (24, 96), 120)
+NAME = REQUEST.folder
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    """A data directory with one prepared data set."""
+    data_dir = tmp_path_factory.mktemp("original")
+    registry.prepare(REQUEST, data_dir, processes=1)
+    return data_dir
+
+
+@pytest.fixture
+def data_dir(original, tmp_path):
+    """A copy that a test may damage."""
+    shutil.copytree(original / NAME, tmp_path / NAME)
+    return tmp_path
+
+
+def shard(data_dir):
+    return data_dir / NAME / f"{NAME}-train.array_record-00000-of-00001"
+
+
+def flip(path, position):
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(content)
+
+
+def test_public_reader_reads_what_we_read(original, caplog):
+    ours = registry.open_splits(REQUEST, original)
+    with caplog.at_level(logging.WARNING):
+        builder = tfds.builder_from_directory(str(original / NAME))
+        for name, split in ours.items():
+            source = builder.as_data_source(split=name)
+            assert len(source) == len(split) == 120
+            for index, record in enumerate(source.__getitems__(list(range(len(source))))):
+                expected = split.symbols[split.offsets[index] : split.offsets[index + 1]]
+                np.testing.assert_array_equal(record["symbols"], expected)
+                assert record["symbols"].dtype == np.uint8
+                assert record["label"] == split.labels[index]
+    assert not caplog.records  # the reader complains about records that are packed in groups
+    assert builder.info.features["label"].num_classes == 10
+
+
+def test_stored_records_are_the_generated_ones(original):
+    generated, _ = registry.DATA_SETS["listops"].generate(REQUEST, 1, silent)
+    for name, split in registry.open_splits(REQUEST, original).items():
+        np.testing.assert_array_equal(split.symbols, generated[name].symbols)
+        np.testing.assert_array_equal(split.offsets, generated[name].offsets)
+        np.testing.assert_array_equal(split.labels, generated[name].labels)
+        assert split.length == 96
+        assert split.labels.dtype == np.int32
+
+
+def test_several_shards_hold_the_records_in_order(tmp_path, original, monkeypatch):
+    monkeypatch.setattr(store, "SHARD_RECORDS", 50)
+    manifest = registry.prepare(REQUEST, tmp_path, processes=1)
+    assert sum("train.array_record" in file for file in manifest["files"]) == 3
+    whole = registry.open_splits(REQUEST, original)["train"]
+    in_parts = registry.open_splits(REQUEST, tmp_path)["train"]
+    np.testing.assert_array_equal(in_parts.symbols, whole.symbols)
+    np.testing.assert_array_equal(in_parts.labels, whole.labels)
+    source = tfds.builder_from_directory(str(tmp_path / NAME)).as_data_source(split="train")
+    assert len(source) == 120
+    np.testing.assert_array_equal(source[119]["symbols"], whole.symbols[whole.offsets[119] :])
+
+
+def test_files_are_the_same_bytes_whatever_the_number_of_processes(original, tmp_path):
+    registry.prepare(REQUEST, tmp_path, processes=3)
+    first, second = (
+        {path.name: path.read_bytes() for path in (folder / NAME).iterdir()} for folder in (original, tmp_path)
+    )
+    assert first == second
+
+
+def test_manifest_says_where_the_data_come_from(original):
+    manifest = json.loads((original / NAME / store.MANIFEST).read_text())
+    assert manifest["request"] == {"task": "listops", "length_window": [24, 96], "limit": 120}
+    assert manifest["counts"] == {"train": 120, "val": 120, "test": 120}
+    assert manifest["seed"] == 0
+    assert manifest["vocabulary"]["<pad>"] == 0
+    assert len(manifest["vocabulary"]) == 18
+    assert manifest["source"].startswith("generated")
+    assert manifest["versions"]["numpy"] == np.__version__
+    assert set(manifest["code_sha256"]) >= {"listops.py", "listops_law.py", "store.py"}
+    assert manifest["statistics"]["length_max"] <= 95
+    on_disk = {path.name for path in (original / NAME).iterdir()} - {store.MANIFEST}
+    assert set(manifest["files"]) == on_disk
+
+
+def test_intact_data_verify(original):
+    assert registry.verify(REQUEST, original, processes=1)["name"] == NAME
+
+
+def missing_shard(data_dir):
+    shard(data_dir).unlink()
+
+
+def truncated_shard(data_dir):
+    path = shard(data_dir)
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def missing_description(data_dir):
+    (data_dir / NAME / "features.json").unlink()
+
+
+def missing_manifest(data_dir):
+    (data_dir / NAME / store.MANIFEST).unlink()
+
+
+def cut_manifest(data_dir):
+    path = data_dir / NAME / store.MANIFEST
+    path.write_bytes(path.read_bytes()[:200])
+
+
+def foreign_manifest(data_dir):
+    (data_dir / NAME / store.MANIFEST).write_text('["something", "else"]')
+
+
+def another_data_set(data_dir):
+    path = data_dir / NAME / store.MANIFEST
+    path.write_text(path.read_text().replace(f'"name": "{NAME}"', '"name": "listops"'))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (missing_shard, "train.array_record-00000-of-00001 is missing; delete .* run: python -m scripts.prepare_data"),
+        (truncated_shard, r"train.array_record-00000-of-00001 has \d+ bytes instead of \d+; delete"),
+        (missing_description, "features.json is missing"),
+        (missing_manifest, "has no manifest.json, so it is no prepared data set; move it away"),
+        (cut_manifest, "manifest.json is damaged"),
+        (foreign_manifest, "manifest.json is damaged"),
+        (another_data_set, f"holds 'listops' and not '{NAME}'"),
+    ],
+)
+def test_damage_is_seen_at_opening_and_never_repaired_in_silence(data_dir, damage, message):
+    damage(data_dir)
+    for action in (registry.open_splits, registry.verify, registry.prepare):
+        with pytest.raises(DataError, match=message) as caught:
+            action(REQUEST, data_dir)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_foreign_folder_is_refused_and_left_alone(tmp_path):
+    (tmp_path / NAME).mkdir()
+    (tmp_path / NAME / "thesis.txt").write_text("years of work")
+    for action in (registry.open_splits, registry.verify, registry.prepare):
+        with pytest.raises(DataError, match="no prepared data set; move it away"):
+            action(REQUEST, tmp_path)
+    assert (tmp_path / NAME / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_flipped_byte_in_a_record_is_seen_at_opening(data_dir):
+    flip(shard(data_dir), 3_000)
+    with pytest.raises(DataError, match=r"train\.array_record-00000-of-00001 is damaged"):
+        registry.open_splits(REQUEST, data_dir)
+
+
+def test_a_flipped_byte_anywhere_is_seen_by_verify(data_dir):
+    flip(shard(data_dir), -3)  # behind the last record: reading does not notice
+    registry.open_splits(REQUEST, data_dir)
+    with pytest.raises(DataError, match=r"train\.array_record-00000-of-00001 has sha256 \w+ instead of"):
+        registry.verify(REQUEST, data_dir)
+
+
+def test_verify_compares_the_content_with_the_manifest(data_dir):
+    # Two records change places and all hashes of files are made right again.
+    splits = registry.open_splits(REQUEST, data_dir)
+    manifest = store.read_manifest(data_dir / NAME, NAME, "")
+    splits["val"], splits["test"] = splits["test"], splits["val"]
+    splits = {"train": splits["train"], "val": splits["val"], "test": splits["test"]}
+    for path in (data_dir / NAME).iterdir():
+        path.unlink()
+    store.write(data_dir / NAME, NAME, splits, 10, silent)
+    forged = store.manifest_of(data_dir / NAME, NAME, splits, {})
+    store.save_manifest(data_dir / NAME, {**manifest, "files": forged["files"]})
+    with pytest.raises(DataError, match="content has sha256"):
+        registry.verify(REQUEST, data_dir, processes=1)
+
+
+def test_verify_evaluates_every_expression_again(data_dir):
+    # A label is changed, and every hash with it: only the value of the expression tells.
+    splits = registry.open_splits(REQUEST, data_dir)
+    manifest = store.read_manifest(data_dir / NAME, NAME, "")
+    splits["test"].labels[99] = (splits["test"].labels[99] + 1) % 10
+    for path in (data_dir / NAME).iterdir():
+        path.unlink()
+    store.write(data_dir / NAME, NAME, splits, 10, silent)
+    forged = store.manifest_of(data_dir / NAME, NAME, splits, {"draws": manifest["draws"]})
+    store.save_manifest(data_dir / NAME, forged)
+    with pytest.raises(DataError, match="test record 99 has a label that is not the value"):
+        registry.verify(REQUEST, data_dir, processes=1)
+
+
+def test_a_failed_write_leaves_nothing(tmp_path):
+    def write(folder):
+        (folder / "half").write_text("half")
+        raise DataError("the law is broken")
+
+    with pytest.raises(DataError, match="the law is broken"):
+        store.create(tmp_path / "set", write, silent)
+    assert [path.name for path in tmp_path.iterdir()] == [".set.lock"]
+
+
+def test_what_a_killed_preparation_left_is_removed(tmp_path):
+    (tmp_path / ".set.preparing-123").mkdir()
+    (tmp_path / ".other.preparing-123").mkdir()
+    store.create(tmp_path / "set", lambda folder: None, silent)
+    assert {path.name for path in tmp_path.iterdir()} == {"set", ".set.lock", ".other.preparing-123"}
+
+
+def test_what_another_process_made_meanwhile_stays(tmp_path):
+    (tmp_path / "set").mkdir()
+    store.create(tmp_path / "set", lambda folder: pytest.fail("written twice"), silent)
+
+
+def test_an_unwritable_place_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match=r"cannot write .*file"):
+        registry.prepare(REQUEST, tmp_path / "file", processes=1)
+
+
+def test_a_shard_that_cannot_be_written_is_one_line(tmp_path, original):
+    splits = registry.open_splits(REQUEST, original)
+    with pytest.raises(DataError, match=r"cannot write .*train\.array_record"):
+        store.write(tmp_path / "nowhere", NAME, splits, 10, silent)
+
+
+def test_default_data_dir(monkeypatch, tmp_path):
+    monkeypatch.setenv("LINREC_DATA", str(tmp_path))
+    assert store.default_data_dir() == tmp_path
+    monkeypatch.delenv("LINREC_DATA")
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert str(store.default_data_dir()) == "/home/someone/.cache/linrec"
