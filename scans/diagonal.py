@@ -1,0 +1,200 @@
+"""Level 2: the time-invariant complex diagonal system under RotRNN, LRU and S5, whole layer at once."""
+
+from typing import Literal, NamedTuple, assert_never
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float
+
+from scans.choice import ScanMethod, resolve
+from scans.linear import linear_scan
+from scans.sequential import recurrence, to_complex, to_split
+
+
+class DiagonalSystem(NamedTuple):
+    """x_t = lambda x_{t-1} + B u_t,  y_t = Re(C x_t) + d u_t,  lambda = exp(log_mag + i phase), as real arrays.
+
+    N complex modes, model width D. With c_backward the layer reads both ways: y_t gains Re(C' x'_t), where
+    x'_t = lambda x'_{t+1} + B u_t runs over the same inputs from the end.
+    start_gain, if given, scales B u_t at the first input of a sequence (the stationary start of RotRNN).
+    """
+
+    log_mag: Float[Array, " N"]
+    phase: Float[Array, " N"]
+    b_re: Float[Array, "N D"]
+    b_im: Float[Array, "N D"]
+    c_re: Float[Array, "D N"]
+    c_im: Float[Array, "D N"]
+    d: Float[Array, " D"]
+    c_backward_re: Float[Array, "D N"] | None = None
+    c_backward_im: Float[Array, "D N"] | None = None
+    start_gain: Float[Array, " N"] | None = None
+
+    @property
+    def bidirectional(self) -> bool:
+        return self.c_backward_re is not None
+
+    @property
+    def transition(self) -> Float[Array, " W"]:
+        """lambda as [Re | Im]."""
+        modulus = jnp.exp(self.log_mag)
+        return jnp.concatenate([modulus * jnp.cos(self.phase), modulus * jnp.sin(self.phase)])
+
+
+def diagonal_layer(
+    system: DiagonalSystem,
+    u: Float[Array, "B T D"],
+    h0: Float[Array, "*dirs B W"] | None = None,
+    *,
+    mask: Bool[Array, "B T"] | None = None,
+    reset: Bool[Array, "B T"] | None = None,
+    reverse: bool = False,
+    started: Bool[Array, " B"] | None = None,
+    method: ScanMethod | str = ScanMethod.AUTO,
+    states: Literal["none", "all"] = "none",
+):
+    """The layer y_t = Re(C x_t) + d u_t of a `DiagonalSystem` over whole sequences.
+
+    Args:
+        u: inputs.
+        h0: states before the first processed step as [Re | Im]; (2, B, 2N) (forward, backward) if bidirectional.
+        mask: True at valid steps. A masked step holds the state and gives y = 0. None: all steps are valid.
+        reset: True at the first element of each packed sequence. A backward pass resets where such a sequence ends.
+        reverse: run from the end; refused for a bidirectional system, which does both.
+        started: whether h0 has already seen an input (matters with start_gain only). Default: exactly if h0 is given.
+        method: see `linear_scan`.
+        states: "all" appends the states, complex (B, T, N); a pair (forward, backward) if bidirectional.
+    Returns:
+        y (B, T, D), the state after the last processed valid step (shaped as h0), and the states if asked for.
+    Raises:
+        ValueError: for T = 0, or `reverse` with a bidirectional system.
+    """
+    if u.shape[1] == 0:
+        raise ValueError(f"diagonal_layer: u has shape {u.shape}: at least one time step is needed")
+    if system.bidirectional and reverse:
+        raise ValueError("diagonal_layer: a bidirectional system already runs both ways: leave reverse=False")
+    if mask is not None:
+        u = u * mask[..., None]
+    v = project_inputs(system, u)
+    y = jnp.swapaxes(system.d * u, 0, 1)
+    lasts, trajectories = [], []
+    for way, backward in enumerate((False, True) if system.bidirectional else (reverse,)):
+        start = h0[way] if system.bidirectional and h0 is not None else h0
+        flags = started if started is not None or start is None else jnp.ones(u.shape[0], bool)
+        h, h_last = _states(system, v, start, Timeline.of(mask, reset, flags, backward), method)
+        c_re, c_im = (system.c_backward_re, system.c_backward_im) if way == 1 else (system.c_re, system.c_im)
+        y = y + jnp.matmul(h, jnp.concatenate([c_re, -c_im], 1).T, precision=lax.Precision.HIGHEST)
+        lasts.append(h_last)
+        trajectories.append(h)
+    y = jnp.swapaxes(y, 0, 1)
+    if mask is not None:
+        y = y * mask[..., None]
+    h_last = jnp.stack(lasts) if system.bidirectional else lasts[0]
+    if states == "none":
+        return y, h_last
+    paths = tuple(to_complex(jnp.swapaxes(h, 0, 1)) for h in trajectories)
+    return y, h_last, paths if system.bidirectional else paths[0]
+
+
+def diagonal_step(
+    system: DiagonalSystem,
+    u_t: Float[Array, "B D"],
+    h: Float[Array, "B W"],
+    *,
+    reset: Bool[Array, " B"] | None = None,
+    started: Bool[Array, " B"] | None = None,
+) -> tuple[Float[Array, "B D"], Float[Array, "B W"]]:
+    """One step of the forward layer: x_t = lambda x_{t-1} + B u_t, y_t = Re(C x_t) + d u_t.
+
+    `reset` forgets the state before this step; `started` tells whether h has seen an input since its start.
+    """
+    y, h = diagonal_layer(
+        system, u_t[:, None], h, reset=None if reset is None else reset[:, None], started=started,
+        method=ScanMethod.SEQUENTIAL,
+    )  # fmt: skip
+    return y[:, 0], h
+
+
+class Timeline(NamedTuple):
+    """Which steps take part in one pass over time, all (B, T) and in that pass's own order of processing."""
+
+    mask: Bool[Array, "B T"] | None
+    reset: Bool[Array, "B T"] | None
+    started: Bool[Array, " B"] | None
+    reverse: bool
+
+    @classmethod
+    def of(cls, mask, reset, started, reverse: bool) -> "Timeline":
+        """`reset` marks first elements of packed sequences; a backward pass meets their last elements first."""
+        if reset is not None and reverse:
+            reset = jnp.concatenate([reset[:, 1:], jnp.zeros_like(reset[:, :1])], axis=1)
+        return cls(mask, reset, started, reverse)
+
+    def weights(self, dtype) -> tuple[Array | None, Array | None]:
+        """(alpha, beta), time-major (T, B, 1): the state moves on with alpha, is held with beta, or is forgotten."""
+        keep = 1.0 if self.reset is None else _time_major(~self.reset, dtype)
+        if self.mask is None:
+            return (None if self.reset is None else keep), None
+        valid = _time_major(self.mask, dtype)
+        return keep * valid, keep * (1 - valid)
+
+    def first(self, shape: tuple[int, int]) -> Bool[Array, "B T"]:
+        """The first valid step of every sequence: after the start, unless it had started before, and after a reset."""
+        place = jnp.arange(1, shape[1] + 1)
+        place = jnp.broadcast_to(place[::-1] if self.reverse else place, shape)
+        mask = jnp.ones(shape, bool) if self.mask is None else self.mask
+        fresh = jnp.ones(shape[0], bool) if self.started is None else ~self.started
+        restarts = fresh[:, None].astype(place.dtype)
+        if self.reset is not None:
+            restarts = jnp.maximum(restarts, jnp.where(self.reset, place, 0))
+        restarted = lax.cummax(jnp.broadcast_to(restarts, shape), axis=1, reverse=self.reverse)
+        seen = lax.cummax(jnp.where(mask, place, 0), axis=1, reverse=self.reverse)
+        none = jnp.zeros_like(seen[:, :1])
+        seen_before = jnp.concatenate([seen[:, 1:], none] if self.reverse else [none, seen[:, :-1]], axis=1)
+        return mask & (restarted > seen_before)
+
+
+def _time_major(flags: Bool[Array, "B T"], dtype) -> Float[Array, "T B 1"]:
+    return jnp.swapaxes(flags, 0, 1)[..., None].astype(dtype)
+
+
+def project_inputs(system: DiagonalSystem, u: Float[Array, "B T D"]) -> Float[Array, "T B W"]:
+    """B u_t as [Re | Im] in one real product, half the work of a complex one.
+
+    u is turned time-major before the product, because it is narrower than the result.
+    """
+    weights = jnp.concatenate([system.b_re, system.b_im], 0).T
+    return jnp.matmul(jnp.swapaxes(u, 0, 1), weights, precision=lax.Precision.HIGHEST)
+
+
+def apply_start_gain(system: DiagonalSystem, v: Float[Array, "T B W"], timeline: Timeline) -> Float[Array, "T B W"]:
+    """Scale the first increment of every sequence by `start_gain`."""
+    if system.start_gain is None:
+        return v
+    first = jnp.swapaxes(timeline.first((v.shape[1], v.shape[0])), 0, 1)[..., None]
+    return jnp.where(first, jnp.tile(system.start_gain, 2) * v, v)
+
+
+def _states(
+    system: DiagonalSystem, v: Array, h0: Array | None, timeline: Timeline, method: ScanMethod | str
+) -> tuple[Float[Array, "T B W"], Float[Array, "B W"]]:
+    """All states of one pass and the last one processed."""
+    v = apply_start_gain(system, v, timeline)
+    h0 = jnp.zeros_like(v[0]) if h0 is None else h0
+    match resolve(method):
+        case ScanMethod.SEQUENTIAL:
+            a = system.transition[None, None]
+            return recurrence(True, timeline.reverse, a, v, h0, *timeline.weights(v.dtype))
+        case ScanMethod.ASSOCIATIVE:
+            a = to_complex(system.transition)
+            if timeline.mask is not None:
+                a = jnp.where(timeline.mask[..., None], a, 1)
+            h, h_last = linear_scan(
+                a, to_complex(jnp.swapaxes(v, 0, 1)), to_complex(h0), reset=timeline.reset, reverse=timeline.reverse,
+                method=ScanMethod.ASSOCIATIVE,
+            )  # fmt: skip
+            return to_split(jnp.swapaxes(h, 0, 1)), to_split(h_last)
+        case ScanMethod.AUTO:
+            raise AssertionError("resolve never returns AUTO")
+        case unreachable:
+            assert_never(unreachable)

@@ -1,0 +1,79 @@
+"""Exact state energies of a diagonal system on a fixed batch, reduced inside the loop: no trajectory is stored."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float
+
+from scans.diagonal import DiagonalSystem, Timeline, apply_start_gain, project_inputs
+from scans.sequential import product
+
+
+class ModeEnergies(NamedTuple):
+    """What one pass over a batch says about the size of the state, per complex mode or per time.
+
+    energy: mean of |x_t|^2 over all valid positions.
+    energy_t: sum over modes of the mean of |x_t|^2 over the sequences that have a t-th valid element, at the asked t
+        (nan where none has).
+    gain: |B|^2 / (1 - |lambda|^2), the stationary energy under white unit input, a function of the parameters alone.
+    gain_align: tr(B S B^H) / (1 - |lambda|^2) with S the mean of u u^T over valid positions.
+    """
+
+    energy: Float[Array, " N"]
+    energy_t: Float[Array, " K"]
+    gain: Float[Array, " N"]
+    gain_align: Float[Array, " N"]
+
+
+def diagonal_energy(
+    system: DiagonalSystem,
+    u: Float[Array, "B T D"],
+    times: tuple[int, ...],
+    *,
+    mask: Bool[Array, "B T"] | None = None,
+    reverse: bool = False,
+) -> ModeEnergies:
+    """Energies of the states x_t of one pass from the zero state; no gradient flows.
+
+    `times` are counted from 1 at the first valid element in the order of processing.
+    """
+    system, u = lax.stop_gradient((system, u))
+    mask = jnp.ones(u.shape[:2], bool) if mask is None else mask
+    u = u * mask[..., None]
+    timeline = Timeline.of(mask, None, None, reverse)
+    v = apply_start_gain(system, project_inputs(system, u), timeline)
+    alpha, beta = timeline.weights(v.dtype)
+
+    def step(carry, x):
+        h, total = carry
+        v_t, alpha_t, beta_t = x
+        h = alpha_t * product(system.transition, h, split=True) + beta_t * h + v_t
+        re, im = jnp.split(alpha_t * h, 2, -1)
+        squared = re**2 + im**2
+        return (h, total + squared.sum(0)), squared.sum(-1)
+
+    start = (jnp.zeros_like(v[0]), jnp.zeros_like(system.log_mag))
+    (_, total), by_step = lax.scan(step, start, (v, alpha, beta), reverse=reverse)
+    count = mask.sum()
+    spread = -jnp.expm1(2 * system.log_mag)
+    covariance = jnp.einsum("btd,bte->de", u, u, precision=lax.Precision.HIGHEST) / count
+    aligned = sum(
+        jnp.einsum("nd,de,ne->n", b, covariance, b, precision=lax.Precision.HIGHEST) for b in (system.b_re, system.b_im)
+    )
+    norm = (system.b_re**2 + system.b_im**2).sum(1)
+    return ModeEnergies(total / count, _at_times(by_step.T, mask, times, reverse), norm / spread, aligned / spread)
+
+
+def _at_times(
+    by_step: Float[Array, "B T"], mask: Bool[Array, "B T"], times: tuple[int, ...], reverse: bool
+) -> Float[Array, " K"]:
+    """Mean over the sequences of what stands at their t-th valid step, for each t in `times`."""
+    place = lax.cumsum(mask.astype(jnp.int32), axis=1, reverse=reverse)
+
+    def at(t):
+        here = (place == t) & mask
+        return jnp.where(here, by_step, 0).sum() / here.sum()
+
+    return jax.lax.map(at, jnp.asarray(times))

@@ -1,0 +1,133 @@
+"""The recurrence as a loop over time with its own gradient rule.
+
+Everything is time-major and real: (T, B, W). A complex array of N entries is stored as [Re | Im], W = 2N, because
+the projections around the recurrence are real products of that layout and a loop over two halves beats a complex one.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+Flow = Float[Array, "T B 1"] | None
+
+
+def product(a: Array, h: Array, *, split: bool) -> Array:
+    """a * h; with `split`, the complex product of two [Re | Im] arrays."""
+    if not split:
+        return a * h
+    (a_re, a_im), (h_re, h_im) = jnp.split(a, 2, -1), jnp.split(h, 2, -1)
+    return jnp.concatenate([a_re * h_re - a_im * h_im, a_re * h_im + a_im * h_re], -1)
+
+
+def conjugate(a: Array, *, split: bool) -> Array:
+    """The complex conjugate of a [Re | Im] array; a real array is its own."""
+    if not split:
+        return a
+    re, im = jnp.split(a, 2, -1)
+    return jnp.concatenate([re, -im], -1)
+
+
+def to_complex(h: Float[Array, "*axes W"]) -> Array:
+    """[Re | Im] -> complex."""
+    return lax.complex(*jnp.split(h, 2, -1))
+
+
+def to_split(h: Array) -> Float[Array, "*axes W"]:
+    """complex -> [Re | Im]."""
+    return jnp.concatenate([h.real, h.imag], -1)
+
+
+def _transition(a: Array, h: Array, alpha: Array | None, beta: Array | None, split: bool) -> Array:
+    """(alpha a + beta) h, the linear map of one step."""
+    turned = product(a, h, split=split)
+    if alpha is not None:
+        turned = alpha * turned
+    return turned if beta is None else turned + beta * h
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def recurrence(
+    split: bool,
+    reverse: bool,
+    a: Float[Array, "Ta Ba Wa"],
+    b: Float[Array, "T B W"],
+    h0: Float[Array, "B W"],
+    alpha: Flow = None,
+    beta: Flow = None,
+) -> tuple[Float[Array, "T B W"], Float[Array, "B W"]]:
+    """h_t = (alpha_t a_t + beta_t) h_{t-1} + b_t, from t = 1, or from t = T downwards with `reverse`.
+
+    Args:
+        split: arrays hold complex numbers as [Re | Im] in their last axis.
+        a: transition; an axis of length 1 (time, batch; width 1, or 2 if split) is broadcast and never expanded.
+        b: increments.
+        h0: state before the first processed step.
+        alpha, beta: weights of the transition and of the identity (None: 1 and 0): alpha = beta = 0 forgets, alpha = 0
+            with beta = 1 holds. They carry no gradient.
+    Returns:
+        all states, and the state after the last processed step.
+
+    The gradient keeps a, h0, h and the weights. With g_t the cotangent of h_t and w_t what flows back into it from the
+    steps after it:  mu_t = g_t + w_t,  db_t = mu_t,  da_t = alpha_t conj(h_{t-1}) mu_t,
+    w_{t-1} = (alpha_t conj(a_t) + beta_t) mu_t,  dh0 = w_0.
+    """
+
+    def step(h, x):
+        a_t, b_t, alpha_t, beta_t = x
+        h = _transition(a[0] if a_t is None else a_t, h, alpha_t, beta_t, split) + b_t
+        return h, h
+
+    h_last, h = lax.scan(step, h0, (_per_step(a), b, alpha, beta), reverse=reverse)
+    return h, h_last
+
+
+def _per_step(a: Array) -> Array | None:
+    """`a` if it changes over time; None if one transition serves every step."""
+    return None if a.shape[0] == 1 else a
+
+
+def _forward(split, reverse, a, b, h0, alpha, beta):
+    h, h_last = recurrence(split, reverse, a, b, h0, alpha, beta)
+    return (h, h_last), (a, h0, h, alpha, beta)
+
+
+def _backward(split, reverse, residuals, cotangents):
+    a, h0, h, alpha, beta = residuals
+    g, g_last = cotangents
+    steps = h.shape[0]
+    first, earlier = (steps - 1, 1) if reverse else (0, -1)
+    fixed = _per_step(a) is None
+
+    def step(carry, x):
+        w, da_sum = carry
+        t, g_t, a_t, alpha_t, beta_t = x
+        mu = g_t + w
+        # Reading h_{t-1} by index spares a shifted copy of all states.
+        before = lax.dynamic_index_in_dim(h, jnp.clip(t + earlier, 0, steps - 1), keepdims=False)
+        before = jnp.where(t == first, h0, before)
+        da = product(conjugate(before, split=split), mu if alpha_t is None else alpha_t * mu, split=split)
+        da = _sum_to(da, a.shape[1:], split)
+        w = _transition(conjugate(a[0] if a_t is None else a_t, split=split), mu, alpha_t, beta_t, split)
+        return (w, da_sum + da if fixed else da_sum), (mu, None if fixed else da)
+
+    start = (g_last, jnp.zeros_like(a[0]))
+    xs = (jnp.arange(steps), g, _per_step(a), alpha, beta)
+    (dh0, da_sum), (db, da_steps) = lax.scan(step, start, xs, reverse=not reverse)
+    return da_sum[None] if fixed else da_steps, db, dh0, None, None
+
+
+def _sum_to(x: Float[Array, "B W"], shape: tuple[int, ...], split: bool) -> Array:
+    """Sum (B, W) over the axes along which a transition of `shape` was broadcast."""
+    batch, width = shape
+    if batch == 1:
+        x = x.sum(0, keepdims=True)
+    parts = 2 if split else 1
+    if width == parts and x.shape[-1] != parts:
+        x = x.reshape(*x.shape[:-1], parts, -1).sum(-1)
+    return x
+
+
+recurrence.defvjp(_forward, _backward)

@@ -1,0 +1,31 @@
+"""Fixtures shared by all tests. Shapes and types of annotated functions are checked while tests run."""
+
+import os
+import pathlib
+
+import jax
+import pytest
+from jaxtyping import install_import_hook
+
+_LAYER_FILES = [f"{family}.{part}" for family in ("rotrnn", "lru") for part in ("init", "parametrize", "layer")]
+install_import_hook(["linalg", "scans", *_LAYER_FILES], "beartype.beartype")
+
+
+def pytest_configure(config):
+    # Compiled programs are kept between runs; tests that bound compile time switch this off themselves.
+    cache = os.environ.get("JAX_COMPILATION_CACHE_DIR", str(pathlib.Path.home() / ".cache" / "linrec" / "compiled"))
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = cache
+    jax.config.update("jax_compilation_cache_dir", cache)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+@pytest.fixture
+def x64():
+    """Float64 for one test."""
+    with jax.enable_x64(True):
+        yield
+
+
+def oracle_dir() -> pathlib.Path:
+    """Where the reference values lie."""
+    return pathlib.Path(os.environ.get("ORACLE_DIR", pathlib.Path(__file__).parent / "oracles"))

@@ -1,0 +1,86 @@
+"""RotRNN and LRU against the reference values: outputs, every gradient, hidden states. One case per oracle file."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import oracle_dir
+from flax import nnx
+
+from lru import LRU, LRUConfig
+from rotrnn import RotRNN, RotRNNConfig
+from rotrnn.parametrize import original_basis
+from scans import DiagonalRecurrence, Direction, diagonal_layer
+
+
+def build(name: str, values) -> DiagonalRecurrence:
+    """The registered layer of an oracle file's sizes, with initial parameters."""
+    parameters = {k.removeprefix("param_") for k in values if k.startswith("param_")}
+    backward = any(k.startswith("C_backward") for k in parameters)
+    direction = Direction.BIDIRECTIONAL if backward else Direction.FORWARD
+    width, rngs = values["input"].shape[1], nnx.Rngs(0)
+    if name.startswith("lru"):
+        return LRU(LRUConfig(width=width, state_size=values["param_nu_log"].size, direction=direction), rngs=rngs)
+    heads, n, _ = values["param_M"].shape
+    return RotRNN(RotRNNConfig(width=width, state_size=heads * n, heads=heads, direction=direction), rngs=rngs)
+
+
+FILES = {p.stem: p for family in ("lru", "rotrnn") for p in sorted(oracle_dir().glob(f"{family}*.npz"))}
+assert FILES, f"no oracle files in {oracle_dir()}"
+
+
+@pytest.fixture(params=FILES, ids=[f"oracle-{name}" for name in FILES])
+def oracle(request):
+    with np.load(FILES[request.param]) as values:
+        return request.param, dict(values)
+
+
+def evaluate(layer, values, dtype):
+    """Output, gradients and parameters of sum(output * cotangent), all in dtype."""
+    graphdef, _ = nnx.split(layer)
+    params = {k.removeprefix("param_"): jnp.asarray(v, dtype) for k, v in values.items() if k.startswith("param_")}
+    assert params.keys() == nnx.to_pure_dict(nnx.state(layer)).keys()
+    u, cotangent = (jnp.asarray(values[k], dtype) for k in ("input", "cotangent"))
+
+    def run(params, u):
+        module = nnx.merge(graphdef, _state(layer, params))
+        y, _, _ = module(u[None])
+        return (y[0] * cotangent).sum(), y[0]
+
+    (_, y), (grads, grad_u) = jax.jit(jax.value_and_grad(run, (0, 1), has_aux=True))(params, u)
+    return y, {"input": grad_u, **grads}, params
+
+
+def _state(layer, params):
+    state = nnx.state(layer)
+    nnx.replace_by_pure_dict(state, params)
+    return state
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-9), ("float32", 2e-4)])
+def test_output_and_all_gradients(x64, oracle, dtype, tolerance):
+    name, values = oracle
+    y, grads, _ = evaluate(build(name, values), values, dtype)
+    assert y.dtype == dtype
+    for what, found, expected in [("output", y, values["output"])] + [
+        (k, g, values[f"grad_{k}"]) for k, g in grads.items()
+    ]:
+        np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * np.abs(expected).max(), err_msg=what)
+
+
+def test_hidden_states_of_rotrnn(x64, oracle):
+    name, values = oracle
+    layer = build(name, values)
+    nnx.update(layer, _state(layer, evaluate(layer, values, "float64")[2]))
+    u = jnp.asarray(values["input"])[None]
+    if not isinstance(layer, RotRNN):
+        x = (lambda p: p[0] if isinstance(p, tuple) else p)(diagonal_layer(layer.system(), u, states="all")[2])
+        lam = np.exp(-np.exp(values["param_nu_log"]) + 1j * np.exp(values["param_theta_log"]))
+        b = (values["param_B_re"] + 1j * values["param_B_im"]) * np.exp(values["param_gamma_log"])[:, None]
+        step = np.asarray(x[0, 1:]) - lam * np.asarray(x[0, :-1])
+        np.testing.assert_allclose(step, values["input"][1:] @ b.T, atol=1e-12)
+        return
+    x = diagonal_layer(layer.system(), u, states="all")[2]
+    forward = x[0] if isinstance(x, tuple) else x
+    found = jnp.moveaxis(original_basis(forward[0], layer.basis()), 1, 0)
+    np.testing.assert_allclose(found, values["hidden_states"], atol=1e-9 * np.abs(values["hidden_states"]).max())
