@@ -128,17 +128,23 @@ def test_a_relative_folder_is_accepted(tmp_path, monkeypatch):
     assert_same_bits(restored.tree, train_state(1))
 
 
-def test_reads_back_by_path_without_the_types_that_were_saved(folder):
-    leaves = {"params/head": jax.ShapeDtypeStruct((1, 5), jnp.float32)}
-    with pytest.raises(ConfigError, match=r"it has alive \(bool\[2\]\), which is not wanted here$"):
-        checkpoint.restore(folder, leaves)
+def test_reads_any_checkpoint_by_path(folder):
     by_path = {
         jax.tree_util.keystr(path, simple=True, separator="/"): leaf
         for path, leaf in jax.tree.leaves_with_path(train_state(7))
     }
-    restored = checkpoint.restore(folder, abstract(by_path))
+    restored = checkpoint.restore(folder, checkpoint.saved_leaves(folder, 7))
     assert restored is not None
+    assert "opt/1/inner_states/rest/inner_state/0/count" in restored.tree
     assert_same_bits(restored.tree, by_path)
+
+
+def test_lists_the_committed_steps_by_number(folder):
+    for name in ("100", "9", "20", "damaged-8"):
+        (folder / name).mkdir()
+        (folder / name / "sha256.json").touch()
+    (folder / "11").mkdir()
+    assert checkpoint.steps(folder) == [3, 7, 9, 20, 100]
 
 
 def test_leaves_that_would_share_a_path_are_refused(tmp_path):

@@ -66,7 +66,7 @@ def save(folder: Path, step: int, tree: PyTree, meta: dict[str, Any]) -> None:
     """
     folder = folder.absolute()  # orbax refuses relative paths
     target = folder / str(step)
-    if step in _committed(folder):
+    if step in steps(folder):
         raise ValueError(f"{target} is a checkpoint already")
     with _disk_errors(f"cannot save checkpoint {step} in {folder}"):
         try:
@@ -77,7 +77,7 @@ def save(folder: Path, step: int, tree: PyTree, meta: dict[str, Any]) -> None:
             with suppress(OSError):
                 _remove(target)  # gives a full disk its space back
             raise
-        for old in _committed(folder)[:-KEPT]:
+        for old in steps(folder)[:-KEPT]:
             _remove(folder / str(old))
 
 
@@ -102,7 +102,7 @@ def restore(
         ``abstract_tree`` (the message names the first leaf that differs).
     """
     folder = folder.absolute()
-    problems = {saved: _problem(folder / str(saved)) for saved in _committed(folder)}
+    problems = {saved: _problem(folder / str(saved)) for saved in steps(folder)}
     intact = [saved for saved, problem in problems.items() if problem is None]
     damaged = {saved: problem for saved, problem in problems.items() if problem is not None}
     if step is not None:
@@ -129,12 +129,28 @@ def restore(
     return restored
 
 
+def steps(folder: Path) -> list[int]:
+    """The committed checkpoints, oldest first, damaged ones among them."""
+    return sorted(int(path.name) for path in _step_folders(folder) if (path / MANIFEST).exists())
+
+
+def saved_leaves(folder: Path, step: int) -> dict[str, jax.ShapeDtypeStruct]:
+    """What checkpoint ``step`` holds, by path; given to ``restore``, it reads a checkpoint of any tree by path.
+
+    Raises:
+      OSError: there is no such checkpoint.
+    """
+    saved = json.loads((folder / str(step) / META).read_bytes())["leaves"]
+    return {path: jax.ShapeDtypeStruct(shape, dtype) for path, (dtype, shape) in saved.items()}
+
+
 def _write(target: Path, tree: PyTree, meta: dict[str, Any]) -> None:
     """Writes all files of a step and waits until they are on the disk; the manifest comes last."""
     leaves = _by_path(tree)
     with _orbax() as ocp, ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
         checkpointer.save(target / STATE, args=ocp.args.StandardSave(leaves))
-    write_json(target / META, {"meta": meta, "leaves": _shapes(leaves)})
+    shapes = {path: [str(leaf.dtype), list(leaf.shape)] for path, leaf in leaves.items()}
+    write_json(target / META, {"meta": meta, "leaves": shapes})
     paths = sorted(target.rglob("*"))
     for path in [*paths, target]:
         sync(path)
@@ -146,9 +162,8 @@ def _write(target: Path, tree: PyTree, meta: dict[str, Any]) -> None:
 def _read(folder: Path, step: int, abstract_tree: PyTree, repairs: tuple[str, ...]) -> Restored:
     """Reads a step that is known to be intact, if it holds the tree that is asked for."""
     source = folder / str(step)
-    saved = json.loads((source / META).read_bytes())
     wanted = _by_path(abstract_tree)
-    difference = _first_difference(saved["leaves"], _shapes(wanted))
+    difference = _first_difference(saved_leaves(folder, step), wanted)
     if difference is not None:
         raise ConfigError(f"checkpoint {source} does not fit this run: {difference}")
     # Without a sharding orbax would go by the devices of the run that saved, or give back NumPy arrays.
@@ -160,7 +175,7 @@ def _read(folder: Path, step: int, abstract_tree: PyTree, repairs: tuple[str, ..
     with _orbax() as ocp, ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
         leaves = checkpointer.restore(source / STATE, args=ocp.args.StandardRestore(placed))
     tree = jax.tree.unflatten(jax.tree.structure(abstract_tree), [leaves[path] for path in wanted])
-    return Restored(step, tree, saved["meta"], repairs)
+    return Restored(step, tree, json.loads((source / META).read_bytes())["meta"], repairs)
 
 
 @contextmanager
@@ -186,23 +201,17 @@ def _by_path(tree: PyTree) -> dict[str, Any]:
     return named
 
 
-def _shapes(leaves: dict[str, Any]) -> dict[str, str]:
-    return {path: f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in leaves.items()}
-
-
-def _first_difference(saved: dict[str, str], wanted: dict[str, str]) -> str | None:
-    for path in [*wanted, *saved]:
-        if path not in saved:
-            return f"it has no {path}, here {wanted[path]}"
-        if path not in wanted:
-            return f"it has {path} ({saved[path]}), which is not wanted here"
-        if saved[path] != wanted[path]:
-            return f"{path} is {saved[path]} in it, {wanted[path]} here"
+def _first_difference(saved: dict[str, Any], wanted: dict[str, Any]) -> str | None:
+    there = {path: f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in saved.items()}
+    here = {path: f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in wanted.items()}
+    for path in [*here, *there]:
+        if path not in there:
+            return f"it has no {path}, here {here[path]}"
+        if path not in here:
+            return f"it has {path} ({there[path]}), which is not wanted here"
+        if there[path] != here[path]:
+            return f"{path} is {there[path]} in it, {here[path]} here"
     return None
-
-
-def _committed(folder: Path) -> list[int]:
-    return sorted(int(path.name) for path in _step_folders(folder) if (path / MANIFEST).exists())
 
 
 def _step_folders(folder: Path) -> list[Path]:
