@@ -1,0 +1,1 @@
+"""The model around the layers: registry, block, stack, classification head, `build_model`."""

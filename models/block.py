@@ -1,0 +1,87 @@
+"""One block: norm, layer, mixing over channels, residual."""
+
+from typing import assert_never
+
+import jax
+from flax import nnx
+from jax import lax
+from jaxtyping import Array, Bool, Float
+
+from models.contract import Layer
+from scans import Choice
+
+
+class Mixing(Choice):
+    """How channels are mixed after the layer; h its output, g = Drop(GELU(h)), s the logistic function.
+
+    full_glu   Drop((W1 g + b1) s(W2 g + b2))
+    half_glu1  Drop(g s(W g + b))
+    half_glu2  Drop(h s(W g + b))
+    gelu       g
+    """
+
+    FULL_GLU = "full_glu"
+    HALF_GLU1 = "half_glu1"
+    HALF_GLU2 = "half_glu2"
+    GELU = "gelu"
+
+
+def drop(x: Float[Array, "B T D"], rate: float, key: jax.Array | None) -> Float[Array, "B T D"]:
+    """Dropout with one mask for all times of a sequence; none without a key."""
+    if key is None or rate == 0:
+        return x
+    keep = jax.random.bernoulli(key, 1 - rate, (x.shape[0], 1, x.shape[2]))
+    return x * keep / (1 - rate)
+
+
+class Mix(nnx.Module):
+    """The channel mixing of a block (see `Mixing`). Source: arXiv 2208.04933, 2303.06349 and their code."""
+
+    def __init__(self, width: int, mixing: Mixing, dropout: float, *, rngs: nnx.Rngs):
+        self.mixing = mixing
+        self.dropout = dropout
+        if mixing is not Mixing.GELU:
+            self.gate = nnx.Linear(width, width, rngs=rngs)
+        if mixing is Mixing.FULL_GLU:
+            self.value = nnx.Linear(width, width, rngs=rngs)
+
+    def __call__(self, h: Float[Array, "B T D"], key: jax.Array | None) -> Float[Array, "B T D"]:
+        """(B, T, D) -> (B, T, D); dropout acts only with a key."""
+        inner, outer = (None, None) if key is None else jax.random.split(key)
+        g = drop(jax.nn.gelu(h), self.dropout, inner)
+        match self.mixing:
+            case Mixing.GELU:
+                return g
+            case Mixing.FULL_GLU:
+                mixed = self.value(g) * jax.nn.sigmoid(self.gate(g))
+            case Mixing.HALF_GLU1:
+                mixed = g * jax.nn.sigmoid(self.gate(g))
+            case Mixing.HALF_GLU2:
+                mixed = h * jax.nn.sigmoid(self.gate(g))
+            case unreachable:
+                assert_never(unreachable)
+        return drop(mixed, self.dropout, outer)
+
+
+class Block(nnx.Module):
+    """x + Mix(Layer(LayerNorm(x))).
+
+    Norm and biases make padded positions non-zero, so the layer gets the mask in every block.
+    """
+
+    def __init__(self, layer: Layer, width: int, mixing: Mixing, dropout: float, *, rngs: nnx.Rngs):
+        self.norm = nnx.LayerNorm(width, rngs=rngs)
+        self.layer = layer
+        self.mix = Mix(width, mixing, dropout, rngs=rngs)
+
+    def __call__(
+        self,
+        x: Float[Array, "B T D"],
+        mask: Bool[Array, "B T"],
+        *,
+        key: jax.Array | None = None,
+        probe: tuple[int, ...] | None = None,
+    ) -> tuple[Float[Array, "B T D"], dict[str, Array]]:
+        """The block's output, and the layer's diagnostics (see `models.contract.Layer`)."""
+        h, _, diagnostics = self.layer(self.norm(x), mask=mask, probe=probe)
+        return x + self.mix(h, key), lax.stop_gradient(diagnostics)
