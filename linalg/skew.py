@@ -1,0 +1,183 @@
+"""Orthogonal maps of skew-symmetric matrices: the exponential and the Cayley map.
+
+Both send a skew K (K^T = -K) to an orthogonal matrix with determinant +1, for any leading batch axes.
+
+How the exponential is computed, and why so. K is halved s times, s the same for the whole batch, until its norm is
+below 1/2; Y = exp(K / 2^s) - I is a short Taylor sum; then Y <- 2Y + Y^2 doubles the angle s times. Carrying exp - I
+instead of exp loses no digits to the identity, so halving a small matrix of the batch too often costs no accuracy. One
+Newton-Schulz step then removes the defect of orthogonality that the doublings leave (4e-6 at ||K|| = 320, n = 128).
+The gradient needs no second algorithm: with Q = exp(K) and S = skew part of Q^T G it is the mean of the rotated S,
+    dL/dK = int_0^1 e^{tK} S e^{-tK} dt,        mean over [0, 2h] = (mean over [0, h] + its rotation by e^{hK}) / 2,
+so it is doubled beside Y, and each doubling is an average, which amplifies no error.
+
+Measured against the alternatives: value and gradient, float32, two CPU cores; milliseconds for 8 matrices of order 8
+and for 8 of order 128 (entries of M: deviation 1), seconds to compile; worst orthogonality and relative gradient error
+at order 128, ||K||_2 = 318:
+    this file                            0.16    27   0.3   5e-7   6e-6
+    jax.scipy.linalg.expm                0.33    67   1.1   1e-5   9e-6   (and values off by 3e-3 at order 2, angle 23)
+    eigh of -iK, divided differences     0.15    54   0.2   6e-7   2e-5   (and 2.5 times slower on 64 of order 8)
+    Taylor of degree 8, 4 squarings      0.21    15   0.3   overflow      (orthogonal to 5e-3 at ||K||_2 = 32)
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Shaped
+
+# Degrees of the two Taylor sums, for ||A|| <= 1/2: exp(A) - I in A, and the mean rotation in ad_A (norm <= 1).
+# The first neglected term is below the rounding of the type.
+_DEGREES = {"float32": (8, 9), "float64": (14, 17)}
+
+
+def skew(m: Shaped[Array, "..."]) -> Float[Array, "*batch n n"]:
+    """K = M - M^T (not halved): the skew matrix of a free parameter M (..., n, n).
+
+    Raises:
+        ValueError: if m is not a stack of square, non-empty float32 or float64 matrices.
+    """
+    _check(m, "skew")
+    return m - _transpose(m)
+
+
+def expm_skew(k: Shaped[Array, "..."]) -> Float[Array, "*batch n n"]:
+    """Q = exp(K) for skew K: orthogonal, determinant +1.
+
+    Args:
+        k: skew matrices (..., n, n), K^T = -K (not checked: values are unknown under jit); ||K|| up to 1e4 in float32.
+    Returns:
+        Q, of k's shape and dtype; entries of Q^T Q - I below 1e-5 in float32. The angles carry K's own rounding: Q is
+        exact to a few units of rounding times max(1, ||K||), 5e-8 ||K|| in float32.
+    Gradient (reverse mode only): skew, that is, the part of the gradient that lies in the domain.
+    Raises:
+        ValueError: if k is not a stack of square, non-empty float32 or float64 matrices.
+    Source: scaling and squaring and the integral for the derivative: Higham, Functions of Matrices (2008), ch. 10.
+    """
+    _check(k, "expm_skew")
+    return _expm(k)
+
+
+def cayley(k: Shaped[Array, "..."]) -> Float[Array, "*batch n n"]:
+    """Q = (I - K)^{-1} (I + K) for skew K: orthogonal, determinant +1, no eigenvalue -1.
+
+    To first order it turns twice as far as exp(K): for n = 2 by the angle 2 arctan(K_21).
+
+    Args:
+        k: skew matrices (..., n, n), K^T = -K (not checked: values are unknown under jit).
+    Returns:
+        Q, of k's shape and dtype; entries of Q^T Q - I below 1e-5 in float32, at any norm.
+    Gradient (reverse mode only): skew, that is, the part of the gradient that lies in the domain.
+    Raises:
+        ValueError: if k is not a stack of square, non-empty float32 or float64 matrices.
+    Source: Helfrich, Willmott, Ye, arXiv 1707.09520 (with the inverse on the other side; the two factors commute).
+    """
+    _check(k, "cayley")
+    return _cayley(k)
+
+
+def _check(m: Array, name: str) -> None:
+    if m.ndim < 2 or m.shape[-1] != m.shape[-2] or m.shape[-1] == 0:
+        raise ValueError(f"{name}: needs square matrices (..., n, n) with n >= 1, got shape {m.shape}")
+    if m.dtype.name not in _DEGREES:
+        raise ValueError(f"{name}: needs dtype float32 or float64, got {m.dtype.name}")
+
+
+def _transpose(m: Array) -> Array:
+    return jnp.swapaxes(m, -1, -2)
+
+
+def _skew_part(m: Array) -> Array:
+    return (m - _transpose(m)) / 2
+
+
+def _product(a: Array, b: Array) -> Array:
+    """Matrix product in full precision on every platform (the default is TF32 or bfloat16 on accelerators)."""
+    if a.shape[-1] < 8:
+        # XLA's CPU compiler runs a batched product of such matrices one by one: 17x slower at 32 matrices of order 4.
+        return jnp.sum(a[..., :, :, None] * b[..., None, :, :], axis=-2)
+    return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
+
+
+def _nearest_orthogonal(q: Array) -> Array:
+    """One Newton-Schulz step to the orthogonal factor of the polar decomposition: a defect d becomes 3/4 d^2.
+
+    At an orthogonal Q the derivative of that factor is E -> Q skew_part(Q^T E), so the gradient rules below account
+    for this step, exactly, by taking the skew part of Q^T G.
+    """
+    return 1.5 * q - 0.5 * _product(q, _product(_transpose(q), q))
+
+
+def _halvings(k: Array) -> Int[Array, ""]:
+    """s >= 0 with ||K / 2^s||_2 < 1/2 for every matrix of the batch (bound: largest row sum)."""
+    row_sums = jnp.sum(jnp.abs(k), axis=-1)
+    # A matrix with inf or nan gives nan whatever s is; it must not decide about the others.
+    largest = jnp.max(row_sums, initial=0.0, where=jnp.isfinite(row_sums))
+    return jnp.maximum(jnp.frexp(largest)[1] + 1, 0)
+
+
+def _small_expm1(a: Array) -> Array:
+    """exp(A) - I for ||A||_2 <= 1/2 by Horner's rule, in a loop: compiled once, whatever the degree."""
+    degree, _ = _DEGREES[a.dtype.name]
+    return jax.lax.fori_loop(1, degree, lambda i, y: (a + _product(a, y)) / (degree - i), a / degree)
+
+
+def _double(y: Array) -> Array:
+    """exp(2A) - I from Y = exp(A) - I."""
+    return 2 * y + _product(y, y)
+
+
+@jax.custom_vjp
+def _expm(k: Array) -> Array:
+    return _expm_forward(k)[0]
+
+
+def _expm_forward(k: Array) -> tuple[Array, tuple[Array, Array, Array]]:
+    s = _halvings(k)
+    a = jnp.ldexp(k, -s)
+    y = jax.lax.fori_loop(0, s, lambda _, y: _double(y), _small_expm1(a))
+    q = _nearest_orthogonal(y + jnp.eye(k.shape[-1], dtype=k.dtype))
+    return q, (a, s, q)
+
+
+def _expm_backward(residuals: tuple[Array, Array, Array], g: Array) -> tuple[Array]:
+    a, s, q = residuals
+    _, degree = _DEGREES[a.dtype.name]
+
+    def taylor(i, carry):
+        # sum_i ad_A^i S / (i + 1)!;  the commutator of two skew matrices is twice the skew part of their product.
+        term, mean = carry
+        term = 2 * _skew_part(_product(a, term)) / (i + 1)
+        return term, mean + term
+
+    def double(_, carry):
+        y, mean = carry
+        half = mean + _product(y, mean)
+        rotated = half + _product(half, _transpose(y))
+        return _double(y), (mean + rotated) / 2
+
+    s_matrix = _skew_part(_product(_transpose(q), g))
+    _, mean = jax.lax.fori_loop(1, degree + 1, taylor, (s_matrix, s_matrix))
+    _, mean = jax.lax.fori_loop(0, s, double, (_small_expm1(a), mean))
+    return (mean,)
+
+
+_expm.defvjp(_expm_forward, _expm_backward)
+
+
+@jax.custom_vjp
+def _cayley(k: Array) -> Array:
+    return _cayley_forward(k)[0]
+
+
+def _cayley_forward(k: Array) -> tuple[Array, tuple[Array, Array]]:
+    # Q = 2W - I with W = (I - K)^{-1}. dQ = 2 W dK W and W^T Q = W, so the gradient needs W and no second solve.
+    eye = jnp.eye(k.shape[-1], dtype=k.dtype)
+    w = jnp.linalg.inv(eye - k)
+    q = _nearest_orthogonal(2 * w - eye)
+    return q, (w, q)
+
+
+def _cayley_backward(residuals: tuple[Array, Array], g: Array) -> tuple[Array]:
+    w, q = residuals
+    return (2 * _product(_product(w, _skew_part(_product(_transpose(q), g))), _transpose(w)),)
+
+
+_cayley.defvjp(_cayley_forward, _cayley_backward)
