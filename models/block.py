@@ -3,6 +3,7 @@
 from typing import assert_never
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 from jaxtyping import Array, Bool, Float
@@ -82,6 +83,9 @@ class Block(nnx.Module):
         key: jax.Array | None = None,
         probe: tuple[int, ...] | None = None,
     ) -> tuple[Float[Array, "B T D"], dict[str, Array]]:
-        """The block's output, and the layer's diagnostics (see `models.contract.Layer`)."""
+        """The output and diagnostics: with `probe` those of `models.contract.Layer`, and whether x is `finite`."""
         h, _, diagnostics = self.layer(self.norm(x), mask=mask, probe=probe)
-        return x + self.mix(h, key), lax.stop_gradient(diagnostics)
+        x = x + self.mix(h, key)
+        if probe is not None:
+            diagnostics = {**diagnostics, "finite": jnp.isfinite(x).all()}
+        return x, lax.stop_gradient(diagnostics)

@@ -8,24 +8,46 @@ from flax import nnx
 
 from lru import LRU, LRUConfig
 from models.contract import Layer, LayerConfig
+from models.roles import Role
 from rotrnn import RotRNN, RotRNNConfig
 
 
 @dataclass(frozen=True)
 class LayerSpec:
-    """How a registered layer is made: options -> config (which refuses bad ones) -> module."""
+    """How a registered layer is made: options -> config (which refuses bad ones) -> module.
 
-    config: Callable[..., LayerConfig]
+    roles: what each of its parameters is for, by name.
+    """
+
+    config: type[LayerConfig]
     module: Callable[..., Layer]
+    roles: dict[str, Role]
 
     def build(self, width: int, options: dict[str, Any], rngs: nnx.Rngs) -> Layer:
         """A layer of model width `width`. Raises ValueError with the numbers for sizes that do not fit."""
         return self.module(self.config(width=width, **options), rngs=rngs)
 
 
+def _roles(recurrence: str, inputs: str, outputs: str, skip: str, constant: str = "") -> dict[str, Role]:
+    named = {
+        Role.RECURRENCE: recurrence,
+        Role.INPUT: inputs,
+        Role.OUTPUT: outputs,
+        Role.SKIP: skip,
+        Role.CONSTANT: constant,
+    }
+    return {name: role for role, names in named.items() for name in names.split()}
+
+
 LAYERS: dict[str, LayerSpec] = {
-    "rotrnn": LayerSpec(RotRNNConfig, RotRNN),
-    "lru": LayerSpec(LRUConfig, LRU),
+    "rotrnn": LayerSpec(
+        RotRNNConfig, RotRNN, _roles("gamma_log theta theta_log M", "B", "C C_backward", "D", constant="xi")
+    ),
+    "lru": LayerSpec(
+        LRUConfig,
+        LRU,
+        _roles("nu_log theta_log gamma_log", "B_re B_im", "C_re C_im C_backward_re C_backward_im", "D"),
+    ),
 }
 
 

@@ -1,0 +1,37 @@
+"""Options of every layer with their defaults, as configs spell them; the layers' own dataclasses check them."""
+
+import math
+
+ROTRNN = {
+    "state_size": 128,
+    "heads": 32,
+    "direction": "bidirectional",
+    "start": "zero",
+    "normalise": "xi",
+    "orthogonal": "expm",
+    "init": "training",
+    "gamma_init": "by_init",
+    "gamma_min": 0.9,
+    "gamma_max": 0.999,
+    "theta_max": 2 * math.pi,
+    "theta_storage": "raw",
+    "output_init": "by_init",
+}
+
+LRU = {
+    "state_size": 64,
+    "direction": "bidirectional",
+    "gamma": "learned",
+    "r_min": 0.0,
+    "r_max": 0.99,
+    "max_phase": 2 * math.pi,
+}
+
+OPTIONS = {"rotrnn": ROTRNN, "lru": LRU}
+
+
+def options_of(layer: str, **changes: object) -> dict:
+    """The options of a layer with some changed. Raises ValueError for an unknown layer."""
+    if layer not in OPTIONS:
+        raise ValueError(f"unknown layer {layer!r}: expected one of {', '.join(OPTIONS)}")
+    return OPTIONS[layer] | changes

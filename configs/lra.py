@@ -1,0 +1,103 @@
+"""Long Range Arena.
+
+Prepare the data once (about a minute on two cores), then train all seeds of a row in one program:
+
+    python -m scripts.prepare_data listops
+    python train.py --config=configs/lra.py:task=listops,layer=rotrnn,seeds=0:3 --workdir=runs/listops_rotrnn
+    python eval.py --workdir=runs/listops_rotrnn --split=test
+
+A look at the same program in seconds, on a sample made in memory:
+
+    python train.py --config=configs/lra.py:task=listops,layer=rotrnn,smoke --workdir=runs/smoke
+
+Keys after the colon: task, layer (rotrnn | lru), depth, direction (forward | bidirectional), seeds (3, 0:3 or 0+4+7),
+smoke. Every other key by --config.group.key=value. `--print` shows what they resolve to.
+
+Full size is a job for an accelerator: 76,800 steps of batch 50 at length 2,048.
+"""
+
+from ml_collections import ConfigDict
+
+from configs.argument import parse_argument
+from configs.layers import options_of
+
+TRAINING_RECORDS = {"listops": 96_000}
+
+# Sizes of the searches of arXiv 2407.07239 (RotRNN) and of tables 8 and 9 of arXiv 2303.06349 (LRU). The base rate of
+# the LRU is not published there; 1e-3 with half of it for the recurrence is a choice of ours.
+ROWS = {
+    ("listops", "rotrnn"): {
+        "model": {"width": 128, "depth": 8, "mixing": "half_glu1", "dropout": 0.0},
+        "options": {"state_size": 128, "heads": 32, "gamma_min": 0.5, "gamma_max": 0.9999},
+        "optim": {"lr": 3e-3, "ssm_lr": 1e-3, "weight_decay": 0.04, "groups": "BfastandCdecay"},
+        "batch_size": 50,
+        "epochs": 40,
+        "warmup_epochs": 1.0,
+        "published": "no number may be quoted for RotRNN on ListOps (arXiv 2407.07239 calls it competitive)",
+    },
+    ("listops", "lru"): {
+        "model": {"width": 128, "depth": 6, "mixing": "full_glu", "dropout": 0.0},
+        "options": {"state_size": 256, "r_min": 0.0, "r_max": 0.99, "direction": "forward"},
+        "optim": {"lr": 1e-3, "ssm_lr": 5e-4, "weight_decay": 0.05, "groups": "standard"},
+        "batch_size": 32,
+        "epochs": 26.7,
+        "warmup_epochs": 2.67,
+        "published": "60.2 (0.8) %, LRU, arXiv 2303.06349",
+    },
+}
+
+
+def get_config(argument: str | None = None) -> ConfigDict:
+    """The config of one row of the table."""
+    keys = parse_argument(
+        argument, {"task": "listops", "layer": "rotrnn", "depth": 0, "direction": "", "seeds": (0,), "smoke": False}
+    )
+    name = (keys["task"], keys["layer"])
+    if name not in ROWS:
+        known = ", ".join(f"task={task},layer={layer}" for task, layer in ROWS)
+        raise ValueError(f"no row for task={name[0]}, layer={name[1]}: known rows are {known}")
+    row = ROWS[name]
+    per_epoch = TRAINING_RECORDS[keys["task"]] // row["batch_size"]
+    steps = round(row["epochs"] * per_epoch)
+    config = ConfigDict(
+        {
+            "seeds": keys["seeds"],
+            "data": {"task": keys["task"], "length_window": (), "limit": 0, "smoke": False},
+            "model": {"layer": keys["layer"], **row["model"], "options": options_of(keys["layer"], **row["options"])},
+            "optim": {**row["optim"], "warmup_steps": round(row["warmup_epochs"] * per_epoch)},
+            "train": {
+                "steps": steps,
+                "batch_size": row["batch_size"],
+                "eval_batch_size": 50,
+                "log_every": 50,
+                "probe_every": 500,
+                "probe_size": 64,
+                "eval_every": per_epoch,
+                "checkpoint_every": per_epoch,
+            },
+            "on_nonfinite": "stop",
+            "published": row["published"],
+        }
+    )
+    if "depth" in (argument or ""):
+        config.model.depth = keys["depth"]
+    if keys["direction"]:
+        config.model.options.direction = keys["direction"]
+    if keys["smoke"]:
+        smoke(config)
+    return config
+
+
+def smoke(config: ConfigDict) -> None:
+    """Shrinks a config to seconds, warm-up and data included."""
+    config.data.smoke = True
+    config.model.width = 16
+    config.model.depth = min(config.model.depth, 2)
+    config.model.options.state_size = 16
+    if "heads" in config.model.options:
+        config.model.options.heads = 4
+    config.optim.warmup_steps = 2
+    config.train.update(
+        steps=12, batch_size=8, eval_batch_size=16, log_every=1, probe_every=4, probe_size=8, eval_every=4,
+        checkpoint_every=4,
+    )  # fmt: skip

@@ -1,0 +1,32 @@
+"""Scores a checkpoint of a run on a split and records it in results.json.
+
+python eval.py --workdir=runs/listops --split=test --checkpoint=best
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import flags
+
+from training import cli
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("workdir", None, "Folder of the run.")
+flags.DEFINE_enum("split", "val", ["val", "test"], "Split to score.")
+flags.DEFINE_string("checkpoint", "best", "best (each seed's own), last, or a step.")
+flags.DEFINE_string("data_dir", None, "Folder of prepared data; default $LINREC_DATA or ~/.cache/linrec.")
+
+
+def main(argv: Sequence[str]) -> None:
+    """Flags -> one call."""
+    cli.parse(argv)
+    cli.require(FLAGS, "workdir")
+    from training.results import score, summary_line
+
+    record = score(Path(FLAGS.workdir), cli.data_dir(FLAGS.data_dir), FLAGS.split, FLAGS.checkpoint)
+    print(summary_line(record))
+
+
+if __name__ == "__main__":
+    sys.exit(cli.guarded(main, sys.argv))

@@ -1,0 +1,13 @@
+"""What a parameter of a layer is for; the optimiser groups are made from it (see `training.optim`)."""
+
+from scans import Choice
+
+
+class Role(Choice):
+    """RECURRENCE: decays, phases, bases. INPUT, OUTPUT, SKIP: B, C and D. CONSTANT: not trained."""
+
+    RECURRENCE = "recurrence"
+    INPUT = "input"
+    OUTPUT = "output"
+    SKIP = "skip"
+    CONSTANT = "constant"

@@ -1,0 +1,42 @@
+"""Trains one config, all its seeds in one program; the same command goes on where a run stopped.
+
+    python train.py --config=configs/lra.py:task=listops,layer=rotrnn --workdir=runs/listops
+
+`--print` shows the resolved config, the parameters and the data that are needed, and stops.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import flags
+from ml_collections import config_flags
+
+from training import cli
+
+FLAGS = flags.FLAGS
+config_flags.DEFINE_config_file("config", None, "configs/FAMILY.py:key=value,...", lock_config=True)
+flags.DEFINE_string("workdir", None, "Folder of the run.")
+flags.DEFINE_string("data_dir", None, "Folder of prepared data; default $LINREC_DATA or ~/.cache/linrec.")
+flags.DEFINE_bool("print", False, "Show what would be run, and stop.")
+
+
+def main(argv: Sequence[str]) -> None:
+    """Flags -> one call."""
+    cli.parse(argv)
+    cli.require(FLAGS, "config", *([] if FLAGS.print else ["workdir"]))
+    from training.config import from_config_dict
+    from training.describe import describe, warn_unused_gpu
+    from training.loop import train
+
+    config = from_config_dict(FLAGS.config)
+    data_dir = cli.data_dir(FLAGS.data_dir)
+    if FLAGS.print:
+        print(describe(config, data_dir))
+        return
+    warn_unused_gpu()
+    train(config, Path(FLAGS.workdir), data_dir)
+
+
+if __name__ == "__main__":
+    sys.exit(cli.guarded(main, sys.argv))

@@ -1,0 +1,214 @@
+"""ConfigDict -> frozen dataclasses. A config crosses into code once, here, and is checked on the way."""
+
+import dataclasses
+import difflib
+import math
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from data.errors import DataError
+from data.spec import DataRequest
+from models.build import ModelConfig
+from models.registry import LAYERS, layer_spec
+from scans import Choice
+from training.errors import ConfigError
+from training.optim import GroupOption
+
+SCHEMA = 1
+
+
+class OnNonFinite(Choice):
+    """When a seed meets a NaN or an infinity: STOP the run (exit 3), or CONTINUE with the other seeds."""
+
+    STOP = "stop"
+    CONTINUE = "continue"
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """length_window, limit: see `data.spec.DataRequest`; () and 0 are none. smoke: a tiny sample made in memory."""
+
+    task: str
+    length_window: tuple[int, ...] = ()
+    limit: int = 0
+    smoke: bool = False
+
+    @property
+    def request(self) -> DataRequest:
+        """The data set that is meant. Raises DataError for one that makes no sense."""
+        if len(self.length_window) not in (0, 2):
+            raise DataError(f"data.length_window must be () or (low, high), got {self.length_window}")
+        window = (self.length_window[0], self.length_window[1]) if self.length_window else None
+        return DataRequest(self.task, window, self.limit or None)
+
+
+@dataclass(frozen=True)
+class OptimConfig:
+    """lr: peak rate of the `regular` group. ssm_lr: peak rate of the recurrence. groups: see `training.optim`.
+
+    Warm-up is linear over warmup_steps, then a cosine to 0 at the last step.
+    """
+
+    lr: float
+    ssm_lr: float
+    weight_decay: float = 0.0
+    warmup_steps: int = 0
+    groups: GroupOption = GroupOption.STANDARD
+
+    def __post_init__(self):
+        if self.lr <= 0 or self.ssm_lr <= 0:
+            raise ValueError(f"optim: rates must be positive, got lr={self.lr}, ssm_lr={self.ssm_lr}")
+        if self.weight_decay < 0 or self.warmup_steps < 0:
+            raise ValueError(
+                f"optim: weight_decay={self.weight_decay} and warmup_steps={self.warmup_steps} must not be negative"
+            )
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How long, how much at once, and what is done every so many steps."""
+
+    steps: int
+    batch_size: int
+    eval_batch_size: int = 100
+    log_every: int = 10
+    probe_every: int = 100
+    probe_size: int = 64
+    eval_every: int = 1000
+    checkpoint_every: int = 1000
+
+    def __post_init__(self):
+        for name, value in dataclasses.asdict(self).items():
+            if value < 1:
+                raise ValueError(f"train: {name}={value} must be at least 1")
+
+
+@dataclass(frozen=True)
+class ExperimentConfig:
+    """One run: all its seeds train together in one program."""
+
+    seeds: tuple[int, ...]
+    data: DataConfig
+    model: ModelConfig
+    optim: OptimConfig
+    train: TrainConfig
+    on_nonfinite: OnNonFinite = OnNonFinite.STOP
+    published: str = ""
+    schema: int = field(default=SCHEMA)
+
+    def __post_init__(self):
+        if not self.seeds or len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
+            raise ValueError(f"seeds must be distinct and not negative, at least one, got {self.seeds}")
+        if self.optim.warmup_steps > self.train.steps:
+            raise ValueError(
+                f"optim.warmup_steps={self.optim.warmup_steps} is longer than train.steps={self.train.steps}"
+            )
+
+
+def from_config_dict(config: Mapping[str, Any]) -> ExperimentConfig:
+    """The checked, frozen form of a config (a ConfigDict, or what config.json holds).
+
+    Raises ConfigError, one line: an unknown key (with the nearest known one), a missing key, a value of a wrong type or
+    not finite, an unknown choice, sizes that do not fit.
+    """
+    return _build(ExperimentConfig, _plain(config), "config")
+
+
+def to_plain(config: ExperimentConfig) -> dict[str, Any]:
+    """What JSON can say of a config; `from_config_dict` reads it back."""
+    return _plain(dataclasses.asdict(config))
+
+
+def flat(config: ExperimentConfig) -> dict[str, Any]:
+    """Dotted key -> value."""
+
+    def walk(prefix: str, value: Any):
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                yield from walk(f"{prefix}.{key}" if prefix else key, inner)
+        else:
+            yield prefix, value
+
+    return dict(walk("", to_plain(config)))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping) or hasattr(value, "items"):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, Choice):
+        return value.value
+    return [_plain(inner) for inner in value] if isinstance(value, tuple | list) else value
+
+
+def _build(kind: type, values: Any, where: str) -> Any:
+    """A dataclass from a dict of its fields."""
+    if not isinstance(values, dict):
+        raise ConfigError(f"{where} must be a group of keys, got {values!r}")
+    known = {f.name: f for f in dataclasses.fields(kind)}
+    _check_names(values, list(known), where)
+    hints = typing.get_type_hints(kind)
+    missing = [
+        name
+        for name, f in known.items()
+        if name not in values and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+    ]
+    if missing:
+        raise ConfigError(f"{where}.{missing[0]} is missing")
+    arguments = {name: _value(hints[name], value, f"{where}.{name}") for name, value in values.items()}
+    if kind is ModelConfig and "options" in arguments:
+        arguments["options"] = _layer_options(arguments, f"{where}.options")
+    try:
+        return kind(**arguments)
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def _layer_options(arguments: dict[str, Any], where: str) -> dict[str, Any]:
+    """The options of the chosen layer, checked against the fields of its config."""
+    name = arguments["layer"]
+    if name not in LAYERS:
+        raise ConfigError(f"config.model.layer: unknown layer {name!r}: expected one of {', '.join(LAYERS)}")
+    hints = typing.get_type_hints(layer_spec(name).config)
+    options = arguments["options"]
+    _check_names(options, [option for option in hints if option != "width"], where)
+    return {key: _value(hints[key], value, f"{where}.{key}") for key, value in options.items()}
+
+
+def _check_names(values: Mapping[str, Any], known: list[str], where: str) -> None:
+    for name in values:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+            raise ConfigError(f"unknown key {where}.{name}: {hint}")
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    """`value` as the type `hint`, or a ConfigError that says what was expected."""
+    if dataclasses.is_dataclass(hint):
+        return _build(typing.cast(type, hint), value, where)
+    if isinstance(hint, type) and issubclass(hint, Choice):
+        try:
+            return hint(value)
+        except ValueError as error:
+            raise ConfigError(f"{where}: {error}") from error
+    origin = typing.get_origin(hint)
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise ConfigError(f"{where} must be a tuple, got {value!r}")
+        inner = typing.get_args(hint)[0]
+        return tuple(_value(inner, item, f"{where}[{i}]") for i, item in enumerate(value))
+    if origin is dict:
+        if not isinstance(value, dict):
+            raise ConfigError(f"{where} must be a group of keys, got {value!r}")
+        return value
+    assert not isinstance(hint, types.UnionType), hint
+    if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
+        if not math.isfinite(value):
+            raise ConfigError(f"{where} must be a finite number, got {value}")
+        return float(value)
+    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
+        raise ConfigError(f"{where} must be of type {hint.__name__}, got {value!r}")
+    return value

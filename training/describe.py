@@ -1,0 +1,46 @@
+"""What a config would run, in words, before anything is run."""
+
+import importlib.util
+import shutil
+import sys
+from pathlib import Path
+
+import jax
+
+from data.errors import DataError
+from data.registry import task_spec
+from training.config import ExperimentConfig, flat
+from training.loop import load_splits
+from training.optim import parameter_table
+from training.state import make_program
+
+
+def describe(config: ExperimentConfig, data_dir: Path) -> str:
+    """Resolved keys, parameter table with groups, state size, state of the data, published number."""
+    program = make_program(config, task_spec(config.data.request))
+    keys = "\n".join(f"  {key} = {value!r}" for key, value in flat(config).items())
+    table = parameter_table(program.abstract_params, config.model.layer, config.optim.groups)
+    try:
+        sizes = {name: len(split) for name, split in load_splits(config, data_dir).items()}
+        data = f"ready, {sizes}" + (" (smoke: made in memory)" if config.data.smoke else f" in {data_dir}")
+    except DataError as error:
+        data = f"not ready: {error}"
+    return "\n".join(
+        [
+            keys,
+            table,
+            f"carried state: {config.model.layer_config().real_state_size} real numbers a layer and direction",
+            f"data: {config.data.request.folder}: {data}",
+            f"published: {config.published or 'no number for this setting'}",
+        ]
+    )
+
+
+def warn_unused_gpu() -> None:
+    """One line on stderr when the machine has a GPU and this installation of JAX does not use it."""
+    if (
+        jax.default_backend() == "cpu"
+        and shutil.which("nvidia-smi")
+        and not importlib.util.find_spec("jax_cuda12_plugin")
+    ):
+        print("warning: a GPU is visible but JAX runs on the CPU: make setup ACCEL=cuda12", file=sys.stderr)

@@ -1,0 +1,32 @@
+"""Exact means over a whole split."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from data.batching import Split, evaluation_batches
+from training.loss import Sums
+from training.mesh import split_batch
+
+
+def evaluate(
+    eval_step: Callable[[Any, Any], Sums], params: Any, split: Split, batch_size: int, mesh: Mesh
+) -> dict[str, np.ndarray]:
+    """Mean loss and accuracy of every seed over all records of a split, summed in float64."""
+    placed = split_batch(mesh, seeds=False)
+    pending = [eval_step(params, jax.device_put(b, placed)) for b in evaluation_batches(split, batch_size)]
+    loss, correct, count = (
+        np.sum([np.asarray(part, np.float64) for part in column], 0) for column in zip(*pending, strict=True)
+    )
+    return {"loss": loss / count, "accuracy": correct / count}
+
+
+def binomial_interval(accuracy: float, count: int) -> tuple[float, float]:
+    """95 % Wilson interval of an accuracy measured on `count` records (Wilson, J. Am. Stat. Assoc. 22, 1927)."""
+    z = 1.959963984540054
+    centre = (accuracy + z * z / (2 * count)) / (1 + z * z / count)
+    half = z / (1 + z * z / count) * np.sqrt(accuracy * (1 - accuracy) / count + z * z / (4 * count * count))
+    return centre - half, centre + half

@@ -1,0 +1,204 @@
+"""The training loop: one program over all seeds, a fixed order within each step, resumable at any moment.
+
+Order: flush pending metrics -> evaluate -> save -> draw batch -> step -> stop if not finite. Metrics are fetched one
+step late, so that the device never waits for the log.
+"""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from data.batching import Split, seed_batches, steps_per_epoch, training_batch
+from data.registry import open_splits, smoke_splits, task_spec
+from training import checkpoint
+from training.config import ExperimentConfig, OnNonFinite
+from training.errors import NonFiniteError
+from training.evaluate import evaluate
+from training.mesh import make_mesh, replicated, split_batch
+from training.optim import parameter_table
+from training.probe import probe_batch, probe_rows, probe_times
+from training.start import begin
+from training.state import Program, TrainState, make_program
+from training.step import (
+    FINE,
+    StepMetrics,
+    keep_best,
+    make_eval_step,
+    make_probe_step,
+    make_train_step,
+    tensor_names,
+)
+from training.workdir import CHECKPOINTS, LOG, METRICS, claim
+from training.writers import MetricsLog, Progress, RunLog
+
+
+class Pending(NamedTuple):
+    """What a step has put on the device's queue and the log has not seen yet."""
+
+    step: int
+    metrics: StepMetrics | None
+    probe: list[dict[str, jax.Array]] | None
+
+
+def load_splits(config: ExperimentConfig, data_dir: Path) -> dict[str, Split]:
+    """The data a config asks for. Raises DataError if they are missing or damaged."""
+    request = config.data.request
+    return smoke_splits(request) if config.data.smoke else open_splits(request, data_dir)
+
+
+def train(config: ExperimentConfig, workdir: Path, data_dir: Path) -> None:
+    """Trains to the end, from the newest checkpoint if there is one.
+
+    Raises ConfigError and DataError before anything is written if the run cannot start, NonFiniteError if it stops.
+    """
+    splits = load_splits(config, data_dir)
+    program = make_program(config, task_spec(config.data.request))
+    steps_per_epoch(splits["train"], config.train.batch_size)
+    times = probe_times(program.task.length)
+    warnings = claim(workdir, config, {"probe_times": times})
+    log = RunLog(workdir / LOG)
+    try:
+        for line in warnings:
+            log.say(line)
+        Run(program, splits, workdir, times, log).go()
+    finally:
+        log.close()
+
+
+class Run:
+    """One run in progress."""
+
+    def __init__(self, program: Program, splits: dict[str, Split], workdir: Path, times: tuple[int, ...], log: RunLog):
+        config = program.config
+        self.program, self.config, self.splits, self.workdir, self.log = program, config, splits, workdir, log
+        self.mesh = make_mesh(config.train.batch_size, "train.batch_size")
+        make_mesh(config.train.eval_batch_size, "train.eval_batch_size")
+        self.train_step = make_train_step(program)
+        self.eval_step = make_eval_step(program)
+        self.probe_step = make_probe_step(program, times)
+        batch = probe_batch(splits["val"], config.train.probe_size)
+        self.probe_lengths = batch["lengths"]
+        self.probe_inputs = jax.device_put(batch, replicated(self.mesh))
+        self.began = time.monotonic()
+
+    def go(self) -> None:
+        """From the newest checkpoint, or from the start, to the last step."""
+        config = self.config
+        fresh, diagnostics = begin(self.program, self.probe_step, self.probe_inputs)
+        state, start, meta = self._restore(jax.device_put(fresh, replicated(self.mesh)))
+        if "stopped" in meta and config.on_nonfinite is OnNonFinite.STOP:
+            raise NonFiniteError(meta["stopped"])
+        self.log.say(parameter_table(self.program.abstract_params, config.model.layer, config.optim.groups))
+        with MetricsLog(self.workdir / METRICS, start or None) as self.metrics:
+            for line in self.metrics.repairs:
+                self.log.say(f"repaired: {line}")
+            if start == config.train.steps:
+                self.log.say(f"finished already: {start} steps in {self.workdir}")
+                return
+            if start == 0:
+                self._flush(Pending(0, None, diagnostics), state)
+                state = self._evaluate(state, 0)
+            self._steps(state, start)
+
+    def _restore(self, fresh: TrainState) -> tuple[TrainState, int, dict[str, Any]]:
+        restored = checkpoint.restore(self.workdir / CHECKPOINTS, jax.eval_shape(lambda: fresh))
+        if restored is None:
+            return fresh, 0, {}
+        for line in restored.repairs:
+            self.log.say(f"repaired: {line}")
+        self.log.say(f"going on from step {restored.step}")
+        return jax.device_put(restored.tree, replicated(self.mesh)), restored.step, restored.meta
+
+    def _steps(self, state: TrainState, start: int) -> None:
+        train, total = self.config.train, self.config.train.steps
+        progress = Progress(self.log, start, total)
+        pending = None
+        try:
+            for step, batch in enumerate(self._batches(start), start=start + 1):
+                state, metrics = self.train_step(state, batch, jnp.asarray(step - 1, jnp.int32))
+                last = step == total
+                due = step % train.probe_every == 0 or last
+                evaluating, saving = (last or step % every == 0 for every in (train.eval_every, train.checkpoint_every))
+                probe = self.probe_step(state.params, self.probe_inputs) if due else None
+                previous, pending = pending, Pending(step, metrics, probe)
+                trouble = self._flush(previous, state, progress)
+                if trouble or evaluating or saving:
+                    trouble = [*trouble, *self._flush(pending, state, progress)]
+                    pending = None
+                self._stop_on(trouble, state, step)
+                if evaluating:
+                    state = self._evaluate(state, step)
+                if saving:
+                    self._save(state, step, {})
+        finally:
+            progress.close()
+
+    def _batches(self, start: int) -> Iterator[Any]:
+        placed = split_batch(self.mesh, seeds=True)
+        batches = seed_batches(
+            self.splits["train"], self.config.seeds, self.config.train.batch_size, start, self.config.train.steps
+        )
+        return (jax.device_put(batch, placed) for batch in batches)
+
+    def _flush(self, pending: Pending | None, state: TrainState, progress: Progress | None = None) -> list[str]:
+        """Writes the rows of a step. Returns one line for each seed that was found not finite there."""
+        if pending is None:
+            return []
+        step, metrics, probe = pending
+        rows: list[dict[str, Any]] = [{} for _ in self.config.seeds]
+        if metrics is not None:
+            values = StepMetrics(*map(np.asarray, metrics))
+            rows = [dict(zip(StepMetrics._fields, column, strict=True)) for column in zip(*values, strict=True)]
+            if progress is not None:
+                progress.update(step, float(np.mean(values.loss[values.bad == FINE])))
+        bad = [row.pop("bad", FINE) for row in rows]
+        energies = [{}] * len(rows) if probe is None else probe_rows(probe, state.energy_ref, self.probe_lengths)
+        if step % self.config.train.log_every == 0 or probe is not None or max(bad) > FINE:
+            for seed, row, energy in zip(self.config.seeds, rows, energies, strict=True):
+                self._write(step, seed, "train", {"loss": None, **row, **energy})
+        return [self._describe(state, place, step, index) for place, index in enumerate(bad) if index > FINE]
+
+    def _write(self, step: int, seed: int, split: str, values: dict[str, Any]) -> None:
+        data = {"data": "smoke"} if self.config.data.smoke else {}
+        seconds = round(time.monotonic() - self.began, 3)
+        self.metrics.write({"step": step, "seed": seed, "split": split, **values, **data, "seconds": seconds})
+
+    def _evaluate(self, state: TrainState, step: int) -> TrainState:
+        """Validation of all seeds; keeps each one's best."""
+        found = evaluate(self.eval_step, state.params, self.splits["val"], self.config.train.eval_batch_size, self.mesh)
+        for i, seed in enumerate(self.config.seeds):
+            self._write(step, seed, "val", {name: value[i] for name, value in found.items()})
+        accuracies = " ".join(f"{100 * a:.1f}" for a in found["accuracy"])
+        self.log.say(f"step {step}: validation accuracy {accuracies} % (seeds {self.config.seeds})")
+        return state._replace(best=keep_best(state, jnp.asarray(step), jnp.asarray(found["accuracy"], jnp.float32)))
+
+    def _save(self, state: TrainState, step: int, meta: dict[str, Any]) -> None:
+        self.metrics.sync()
+        checkpoint.save(self.workdir / CHECKPOINTS, step, jax.device_get(state), meta)
+
+    def _describe(self, state: TrainState, place: int, step: int, index: int) -> str:
+        """Names what was not finite, and the first block at fault.
+
+        The state still holds the seed's parameters of before that step, so its batch can be run through them again.
+        """
+        seed, train = self.config.seeds[place], self.config.train
+        batch = training_batch(self.splits["train"], seed, step - 1, train.batch_size)
+        blocks = self.probe_step(state.params, jax.device_put(batch, replicated(self.mesh)))
+        broken = [f", first in the output of blocks/{i}" for i, d in enumerate(blocks) if not d["finite"][place]]
+        tensor = tensor_names(self.program.abstract_params)[index]
+        return f"seed {seed}, step {step}: {tensor} is not finite{broken[0] if broken else ''}"
+
+    def _stop_on(self, trouble: list[str], state: TrainState, step: int) -> None:
+        """Says what was not finite; saves and stops, unless the config says to go on with the seeds that are left."""
+        if not trouble:
+            return
+        message = "; ".join(trouble)
+        self.log.say(message)
+        if self.config.on_nonfinite is OnNonFinite.STOP or not np.asarray(state.alive).any():
+            self._save(state, step, {"stopped": message})
+            raise NonFiniteError(message)

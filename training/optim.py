@@ -1,0 +1,133 @@
+"""Optimiser groups by parameter path: every parameter in exactly one, decided by what it is for."""
+
+from typing import Any, NamedTuple, assert_never
+
+import jax
+import optax
+
+from models.registry import layer_spec
+from models.roles import Role
+from scans import Choice
+
+Params = Any
+
+
+class Group(Choice):
+    """SSM: Adam at ssm_lr. REGULAR: AdamW at lr. NO_DECAY: Adam at lr (biases, norms). B_SLOW: AdamW at ssm_lr.
+
+    FROZEN: constant.
+    """
+
+    SSM = "ssm"
+    REGULAR = "regular"
+    NO_DECAY = "no_decay"
+    B_SLOW = "b_slow"
+    FROZEN = "frozen"
+
+
+class GroupOption(Choice):
+    """Where B, C and D of the recurrent layers go (lindermanlab/S5, `opt_config`).
+
+    standard         B: ssm,     C, D: regular
+    BandCdecay       B: b_slow,  C, D: regular
+    BfastandCdecay   B, C, D: regular
+    noBCdecay        B, C, D: ssm
+    """
+
+    STANDARD = "standard"
+    B_AND_C_DECAY = "BandCdecay"
+    B_FAST_AND_C_DECAY = "BfastandCdecay"
+    NO_BC_DECAY = "noBCdecay"
+
+
+def group_of(path: tuple[str, ...], layer: str, option: GroupOption) -> Group:
+    """The group of the parameter at `path`, e.g. ("blocks", "0", "layer", "theta").
+
+    Raises ValueError for a path that no rule knows: a renamed parameter must not slip into a default.
+    """
+    match path:
+        case ("blocks", _, "layer", name):
+            roles = layer_spec(layer).roles
+            if name not in roles:
+                raise ValueError(f"parameter {'/'.join(path)}: layer {layer} gives no role to {name!r}")
+            return _group_of_role(roles[name], option)
+        case ("blocks", _, "norm", "scale" | "bias") | (*_, "bias"):
+            return Group.NO_DECAY
+        case ("encoder" | "head", *_, "kernel") | ("blocks", _, "mix", _, "kernel"):
+            return Group.REGULAR
+    raise ValueError(f"parameter {'/'.join(path)} has no optimiser group")
+
+
+def _group_of_role(role: Role, option: GroupOption) -> Group:
+    match role:
+        case Role.RECURRENCE:
+            return Group.SSM
+        case Role.CONSTANT:
+            return Group.FROZEN
+        case Role.INPUT | Role.OUTPUT | Role.SKIP:
+            match option:
+                case GroupOption.STANDARD:
+                    return Group.SSM if role is Role.INPUT else Group.REGULAR
+                case GroupOption.B_AND_C_DECAY:
+                    return Group.B_SLOW if role is Role.INPUT else Group.REGULAR
+                case GroupOption.B_FAST_AND_C_DECAY:
+                    return Group.REGULAR
+                case GroupOption.NO_BC_DECAY:
+                    return Group.SSM
+                case unreachable:
+                    assert_never(unreachable)
+        case unreachable:
+            assert_never(unreachable)
+
+
+def path_names(path: tuple[Any, ...]) -> tuple[str, ...]:
+    """A jax key path as names."""
+    return tuple(jax.tree_util.keystr((key,), simple=True) for key in path)
+
+
+def groups(params: Params, layer: str, option: GroupOption) -> Params:
+    """The group of every parameter, as a tree of the same form."""
+    return jax.tree.map_with_path(lambda path, _: group_of(path_names(path), layer, option), params)
+
+
+def cosine_with_warmup(peak: float, warmup_steps: int, steps: int) -> optax.Schedule:
+    """Linear to `peak` over warmup_steps (the first step is not lost at rate 0), then a cosine to 0 at `steps`."""
+    first = peak / max(warmup_steps, 1)
+    return optax.warmup_cosine_decay_schedule(first, peak, warmup_steps, max(steps, warmup_steps + 1))
+
+
+class Optimiser(NamedTuple):
+    """The update rule, and its rate `lr(step)` for the log."""
+
+    transform: optax.GradientTransformation
+    lr: optax.Schedule
+
+
+def make_optimiser(
+    params: Params, layer: str, option: GroupOption, *, lr: float, ssm_lr: float, weight_decay: float,
+    warmup_steps: int, steps: int,
+) -> Optimiser:  # fmt: skip
+    """Adam or AdamW per group (b1 0.9, b2 0.999, eps 1e-8), each on its own schedule."""
+    fast, slow = (cosine_with_warmup(rate, warmup_steps, steps) for rate in (lr, ssm_lr))
+    transforms = {
+        Group.SSM: optax.adam(slow),
+        Group.REGULAR: optax.adamw(fast, weight_decay=weight_decay),
+        Group.NO_DECAY: optax.adam(fast),
+        Group.B_SLOW: optax.adamw(slow, weight_decay=weight_decay),
+        Group.FROZEN: optax.set_to_zero(),
+    }
+    return Optimiser(optax.partition(transforms, groups(params, layer, option)), fast)
+
+
+def parameter_table(params: Params, layer: str, option: GroupOption) -> str:
+    """One line a parameter: path, shape, group; blocks after the first, which are alike, are counted only."""
+    leaves = jax.tree.leaves_with_path(params)
+    total = sum(leaf.size for _, leaf in leaves)
+    shown = [(path_names(path), leaf) for path, leaf in leaves]
+    depth = len({names[1] for names, _ in shown if names[0] == "blocks"})
+    lines = [
+        f"  {'/'.join(names):<28} {leaf.shape!s:<16} {group_of(names, layer, option)}"
+        for names, leaf in shown
+        if names[0] != "blocks" or names[1] == "0"
+    ]
+    return "\n".join([f"{total:,} parameters; {depth} blocks like blocks/0", *lines])

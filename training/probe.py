@@ -1,0 +1,99 @@
+"""Hidden-state energies of a fixed batch, measured against what the initial parameters promise.
+
+For a layer with heads h (heads of RotRNN, modes of LRU; both directions) let E_h be the mean of |x_t^h|^2 over the
+valid positions of the probe, g_h = |B_h|^2 / (1 - |lambda_h|^2) the energy under white unit input, a function of the
+parameters alone, and a_h the factor by which the covariance of the real input changes it. Then, with sums over h,
+
+    state_energy_raw    sum E_h
+    state_energy        sum E_h / sum g_h(0) s_h          1 means: as designed
+    state_energy_median median over h of E_h / (g_h(0) s_h)
+    state_energy_t      E at the t-th valid step / sum g_h(0)
+    state_energy_drift  log10(sum E_h / sum E_h(0))
+    state_gain          sum g_h / sum g_h(0)              what the parameters guarantee
+    state_gain_max      max g_h / g_h(0)
+    state_align         sum g_h a_h / sum g_h             B turned towards strong input directions
+    state_temporal      sum E_h / sum g_h a_h             the rest: correlation over time, and the zero start
+
+(0) is the drawn initial parameters; s_h = mean of 1 - |lambda_h(0)|^(2t) over the same positions is the part of the
+stationary energy that a zero start reaches (1 for a stationary start). gain x align x temporal =
+state_energy x sum g_h(0) s_h / sum g_h(0), exactly.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from data.batching import Batch, Split
+from training.state import EnergyRef
+
+POINTS = 16
+"""Number of log-spaced times t at which energies over t are recorded."""
+
+Row = dict[str, list[float | None]]
+
+
+def probe_times(length: int) -> tuple[int, ...]:
+    """Log-spaced times from 1 to `length`, without repetition."""
+    return tuple(sorted({round(length ** (i / (POINTS - 1))) for i in range(POINTS)}))
+
+
+def probe_batch(split: Split, size: int) -> Batch:
+    """The first `size` records (or all there are)."""
+    return split.gather(np.arange(min(size, len(split))))
+
+
+def energy_refs(diagnostics: list[dict[str, Any]]) -> tuple[EnergyRef | None, ...]:
+    """What the initial parameters promise, from the probe at step 0; None for a layer without a state energy."""
+    return tuple(EnergyRef(d["energy"], d["gain"], d["log_decay"]) if "gain" in d else None for d in diagnostics)
+
+
+def start_share(log_decay: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """s_h for decays (H,) and the numbers of valid steps of the probe (B,)."""
+    t = np.arange(1, lengths.max() + 1)
+    reached = (lengths[:, None] >= t).sum(0)
+    return -np.expm1(2 * log_decay[:, None] * t) @ reached / reached.sum()
+
+
+def probe_rows(diagnostics: list[dict[str, Any]], refs: tuple[EnergyRef | None, ...], lengths: np.ndarray) -> list[Row]:
+    """One row a seed: the quantities above, each a list over layers (null for a layer without them)."""
+    rows = []
+    for seed in range(len(diagnostics[0]["finite"])):
+        layers = [
+            {} if ref is None else _layer(_of_seed(found, seed), EnergyRef(**_of_seed(ref._asdict(), seed)), lengths)
+            for found, ref in zip(diagnostics, refs, strict=True)
+        ]
+        rows.append({name: [layer.get(name) for layer in layers] for name in NAMES})
+    return rows
+
+
+def _of_seed(values: dict[str, Any], seed: int) -> dict[str, Any]:
+    return {name: np.asarray(value[seed], np.float64) for name, value in values.items()}
+
+
+def _layer(found: dict[str, np.ndarray], ref: EnergyRef, lengths: np.ndarray) -> dict:
+    energy, gain, aligned = found["energy"], found["gain"], found["gain_align"]
+    expected = ref.gain * start_share(np.asarray(ref.log_decay), lengths)
+    return {
+        "state_energy_raw": energy.sum(),
+        "state_energy": energy.sum() / expected.sum(),
+        "state_energy_median": np.median(energy / expected),
+        "state_energy_drift": np.log10(energy.sum() / ref.energy.sum()),
+        "state_energy_t": found["energy_t"] / ref.gain.sum(),
+        "state_gain": gain.sum() / ref.gain.sum(),
+        "state_gain_max": (gain / ref.gain).max(),
+        "state_align": aligned.sum() / gain.sum(),
+        "state_temporal": energy.sum() / aligned.sum(),
+    }
+
+
+NAMES = (
+    "state_energy_raw",
+    "state_energy",
+    "state_energy_median",
+    "state_energy_drift",
+    "state_energy_t",
+    "state_gain",
+    "state_gain_max",
+    "state_align",
+    "state_temporal",
+)

@@ -1,0 +1,117 @@
+"""Scores of checkpoints, recorded in results.json."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data.batching import Split
+from data.registry import baselines, task_spec
+from training import checkpoint
+from training.config import ExperimentConfig
+from training.errors import ConfigError
+from training.evaluate import binomial_interval, evaluate
+from training.files import write_json
+from training.loop import load_splits
+from training.mesh import make_mesh
+from training.start import abstract_state
+from training.state import TrainState, make_program
+from training.step import make_eval_step
+from training.workdir import CHECKPOINTS, RESULTS, read_config
+
+Record = dict[str, Any]
+
+
+def score(workdir: Path, data_dir: Path, split: str, which: str) -> Record:
+    """Scores `which` ("best": each seed's own, "last", or a step) on a split and records it.
+
+    A record of the same split and checkpoint is replaced. Raises ConfigError if there is no such run or checkpoint,
+    DataError if the data are missing.
+    """
+    config, _ = read_config(workdir)
+    step = _step(which)
+    splits = load_splits(config, data_dir)
+    program = make_program(config, task_spec(config.data.request))
+    restored = checkpoint.restore(workdir / CHECKPOINTS, abstract_state(program), step, read_only=True)
+    if restored is None:
+        raise ConfigError(f"{workdir} has no checkpoint yet: train it first")
+    state: TrainState = restored.tree
+    params = state.best.params if which == "best" else state.params
+    mesh = make_mesh(config.train.eval_batch_size, "train.eval_batch_size")
+    found = evaluate(make_eval_step(program), params, splits[split], config.train.eval_batch_size, mesh)
+    steps = np.asarray(state.best.step) if which == "best" else np.full(len(config.seeds), restored.step)
+    record = _record(config, splits, split, which, steps, found)
+    if restored.repairs:
+        record["repairs"] = list(restored.repairs)
+    _write(workdir / RESULTS, record)
+    return record
+
+
+def _step(which: str) -> int | None:
+    if which in ("best", "last"):
+        return None
+    if not which.isdecimal():
+        raise ConfigError(f"--checkpoint={which}: expected best, last or a step")
+    return int(which)
+
+
+def _record(
+    config: ExperimentConfig,
+    splits: dict[str, Split],
+    split: str,
+    which: str,
+    steps: np.ndarray,
+    found: dict[str, np.ndarray],
+) -> Record:
+    count = len(splits[split])
+    accuracy = found["accuracy"]
+    seeds = {
+        str(seed): {
+            "accuracy": float(accuracy[i]),
+            "loss": float(found["loss"][i]) if np.isfinite(found["loss"][i]) else None,
+            "best_step" if which == "best" else "step": int(steps[i]),
+            "interval": list(binomial_interval(float(accuracy[i]), count)),
+        }
+        for i, seed in enumerate(config.seeds)
+    }
+    return {
+        "split": split,
+        "checkpoint": which,
+        "data": "smoke" if config.data.smoke else config.data.request.folder,
+        "policy": "best validation accuracy" if which == "best" else "no selection",
+        "count": count,
+        "seeds": seeds,
+        "mean": float(accuracy.mean()),
+        "std": float(accuracy.std(ddof=1)) if len(accuracy) > 1 else None,
+        "baselines": baselines(config.data.request, splits)[split],
+    }
+
+
+def read_results(path: Path) -> list[Record]:
+    """The records of a results.json; none if there is no such file. Raises ConfigError if it is damaged."""
+    if not path.exists():
+        return []
+    try:
+        records = json.loads(path.read_text())
+    except ValueError as error:
+        raise ConfigError(f"{path} is damaged ({error}): remove it and score again") from error
+    return records
+
+
+def _write(path: Path, record: Record) -> None:
+    key = (record["split"], record["checkpoint"])
+    kept = [other for other in read_results(path) if (other["split"], other["checkpoint"]) != key]
+    write_json(path, [*kept, record])
+
+
+def summary_line(record: Record) -> str:
+    """The record in one line, beside what guessing scores."""
+    spread = "" if record["std"] is None else f" +- {100 * record['std']:.1f}"
+    low, high = binomial_interval(record["mean"], record["count"])
+    guesses = ", ".join(f"{name.replace('_', ' ')} {100 * value:.1f} %" for name, value in record["baselines"].items())
+    return (
+        f"{record['split']} accuracy {100 * record['mean']:.1f}{spread} % over {len(record['seeds'])} seed(s), "
+        f"{record['checkpoint']} checkpoint, {record['data']}; 95 % interval of one test on {record['count']} records "
+        f"{100 * low:.1f} to {100 * high:.1f} %; guessing: {guesses}"
+    )

@@ -1,0 +1,34 @@
+"""The state of a run before its first step, and its form without any array."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from data.spec import InputKind
+from training.probe import energy_refs
+from training.state import Program, TrainState, initial_params_of_all, initial_state
+from training.step import make_probe_step
+
+Diagnostics = list[dict[str, jax.Array]]
+
+
+def begin(
+    program: Program, probe_step: Callable[[Any, Any], Diagnostics], inputs: Any
+) -> tuple[TrainState, Diagnostics]:
+    """Initial parameters of all seeds, and the energies that the probe `inputs` find in them."""
+    params = initial_params_of_all(program)
+    diagnostics = probe_step(params, inputs)
+    return initial_state(program, params, energy_refs(diagnostics)), diagnostics
+
+
+def abstract_state(program: Program) -> TrainState:
+    """Shapes and dtypes of the state; nothing is computed."""
+    task = program.task
+    channels = () if task.input_kind is InputKind.TOKENS else (task.input_width,)
+    inputs = {
+        "inputs": jnp.zeros((1, task.length, *channels), jnp.float32 if channels else jnp.uint8),
+        "lengths": jnp.ones(1, jnp.int32),
+    }
+    return jax.eval_shape(lambda: begin(program, make_probe_step(program, (1,)), inputs)[0])

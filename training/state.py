@@ -1,0 +1,84 @@
+"""The state of all seeds of a run, every leaf stacked over them."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from data.spec import TaskSpec
+from models.build import abstract_model, initial_params
+from training.config import ExperimentConfig
+from training.optim import Optimiser, make_optimiser
+from training.rng import Stream, stream_key
+
+Params = Any
+
+
+class EnergyRef(NamedTuple):
+    """What the drawn initial parameters of a layer gave and promise, (S, heads): see `training.probe`."""
+
+    energy: jax.Array
+    gain: jax.Array
+    log_decay: jax.Array
+
+
+class Best(NamedTuple):
+    """The parameters of the best evaluation of a seed, its step (-1: none yet) and its value."""
+
+    params: Params
+    step: jax.Array
+    value: jax.Array
+
+
+class TrainState(NamedTuple):
+    """alive: False once a seed has met a non-finite value; it then keeps its last finite state."""
+
+    params: Params
+    opt: Any
+    alive: jax.Array
+    best: Best
+    energy_ref: tuple[EnergyRef | None, ...]
+
+
+class Program(NamedTuple):
+    """What stays fixed over a run."""
+
+    config: ExperimentConfig
+    task: TaskSpec
+    graphdef: nnx.GraphDef
+    abstract_params: Params
+    optimiser: Optimiser
+
+
+def make_program(config: ExperimentConfig, task: TaskSpec) -> Program:
+    """Builds the model abstractly: sizes are checked, no array is made."""
+    graphdef, params = abstract_model(config.model, task)
+    optim = config.optim
+    optimiser = make_optimiser(
+        params,
+        config.model.layer,
+        optim.groups,
+        lr=optim.lr,
+        ssm_lr=optim.ssm_lr,
+        weight_decay=optim.weight_decay,
+        warmup_steps=optim.warmup_steps,
+        steps=config.train.steps,
+    )
+    return Program(config, task, graphdef, params, optimiser)
+
+
+def initial_params_of_all(program: Program) -> Params:
+    """The parameters of every seed, drawn one after the other so that a seed does not depend on its neighbours."""
+    model, task = program.config.model, program.task
+    drawn = [initial_params(model, task, stream_key(seed, Stream.PARAMS)) for seed in program.config.seeds]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *drawn)
+
+
+def initial_state(program: Program, params: Params, energy_ref: tuple[EnergyRef | None, ...]) -> TrainState:
+    """The state of every seed before the first step, from its initial parameters."""
+    seeds = len(program.config.seeds)
+    best = Best(params, jnp.full(seeds, -1, jnp.int32), jnp.full(seeds, -jnp.inf, jnp.float32))
+    # Fresh buffers: the step donates those of the state, and those of `best` must outlive it.
+    own = jax.tree.map(jnp.copy, params)
+    return TrainState(own, jax.vmap(program.optimiser.transform.init)(own), jnp.ones(seeds, bool), best, energy_ref)

@@ -1,0 +1,98 @@
+"""The folder of a run: what it holds, and whether a config may go on in it."""
+
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from training.config import SCHEMA, ExperimentConfig, flat, from_config_dict, to_plain
+from training.errors import ConfigError
+from training.files import write_json
+
+CONFIG = "config.json"
+METRICS = "metrics.jsonl"
+RESULTS = "results.json"
+LOG = "train.log"
+CHECKPOINTS = "checkpoints"
+
+MAY_DIFFER = {"on_nonfinite"}
+"""Keys that a resumed run may change."""
+
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "ml_collections", "tensorflow-datasets")
+
+
+def claim(workdir: Path, config: ExperimentConfig, facts: dict[str, Any]) -> list[str]:
+    """Makes the folder and writes config.json, or checks that the one there says the same.
+
+    Returns lines to be said (a resume on another number of cores). Raises ConfigError for a folder of another config
+    (naming the keys that differ), or one that cannot be written.
+    """
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+        if not (workdir / CONFIG).exists():
+            if any((workdir / name).exists() for name in (METRICS, CHECKPOINTS)):
+                raise ConfigError(f"{workdir} holds a run but no {CONFIG}: put it back, or choose another --workdir")
+            write_json(workdir / CONFIG, {"schema": SCHEMA, "config": to_plain(config), **facts, **environment()})
+            return []
+        if not os.access(workdir, os.W_OK):
+            raise PermissionError(13, "Permission denied")
+    except OSError as error:
+        raise ConfigError(f"cannot write to workdir {workdir}: {error.strerror}") from error
+    saved, record = read_config(workdir)
+    _refuse_difference(workdir, flat(saved), flat(config))
+    if record["cores"] != os.cpu_count():
+        return [f"warning: begun on {record['cores']} cores, going on with {os.cpu_count()}: the last bits will differ"]
+    return []
+
+
+def _refuse_difference(workdir: Path, saved: dict[str, Any], asked: dict[str, Any]) -> None:
+    keys = sorted((saved.keys() | asked.keys()) - MAY_DIFFER)
+    differing = [
+        f"{key} ({saved.get(key)!r} there, {asked.get(key)!r} here)" for key in keys if saved.get(key) != asked.get(key)
+    ]
+    if differing:
+        raise ConfigError(
+            f"{workdir} belongs to a run of another config: {'; '.join(differing)}; choose another --workdir"
+        )
+
+
+def read_config(workdir: Path) -> tuple[ExperimentConfig, dict[str, Any]]:
+    """The config of a run and the whole of its config.json. Raises ConfigError if there is none or it is damaged."""
+    path = workdir / CONFIG
+    try:
+        record = json.loads(path.read_text())
+        config = from_config_dict(record["config"])
+        record["cores"]
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}: is {workdir} the folder of a run?") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path} is damaged ({type(error).__name__}: {error}): put back a copy") from error
+    return config, record
+
+
+def environment() -> dict[str, Any]:
+    """What made the numbers: versions, commit, devices, cores."""
+    return {
+        "versions": {name: importlib.metadata.version(name) for name in PACKAGES}
+        | {"python": platform.python_version()},
+        "git_commit": git_commit(),
+        "devices": [str(device) for device in jax.devices()],
+        "platform": jax.default_backend(),
+        "cores": os.cpu_count(),
+    }
+
+
+def git_commit() -> str | None:
+    """The commit of the code, with "+changes" if files differ from it; None outside a repository."""
+    here = Path(__file__).parent
+    try:
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
+        status = subprocess.run(["git", "status", "--porcelain"], cwd=here, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit.stdout.strip() + ("+changes" if status.stdout.strip() else "")
