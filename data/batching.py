@@ -84,7 +84,7 @@ def _epoch_order(seed: int, epoch: int, records: int) -> np.ndarray:
 
 
 def evaluation_batches(split: Split, batch_size: int) -> Iterator[Batch]:
-    """Every record once, in order. The last batch is filled up with record 0 at weight 0, so that shapes stay fixed."""
+    """Every record once, in order. The last batch is filled up with copies of weight 0, so that shapes stay fixed."""
     for start in range(0, len(split), batch_size):
         indices = np.arange(start, start + batch_size)
         valid = indices < len(split)

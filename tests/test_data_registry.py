@@ -43,7 +43,9 @@ def test_missing_data_name_the_command_that_makes_them(tmp_path):
 def test_ready_data_are_not_made_again(tmp_path, monkeypatch):
     first = registry.prepare(REQUEST, tmp_path, processes=1)
     monkeypatch.setattr(listops, "generate", lambda *_: pytest.fail("generated again"))
+    (tmp_path / ".listops_24_96_limit50.lock").unlink()
     assert registry.prepare(REQUEST, tmp_path, processes=1) == first
+    assert [path.name for path in tmp_path.iterdir()] == [REQUEST.folder]  # not even a lock: the place may be read-only
 
 
 def test_progress_names_its_stages_and_reaches_their_ends(tmp_path):

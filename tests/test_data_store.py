@@ -47,7 +47,7 @@ def test_public_reader_reads_what_we_read(original, caplog):
     with caplog.at_level(logging.WARNING):
         builder = tfds.builder_from_directory(str(original / NAME))
         for name, split in ours.items():
-            source = builder.as_data_source(split=name)
+            source = builder.as_data_source(name)
             assert len(source) == len(split) == 120
             for index, record in enumerate(source.__getitems__(list(range(len(source))))):
                 expected = split.symbols[split.offsets[index] : split.offsets[index + 1]]
@@ -55,7 +55,9 @@ def test_public_reader_reads_what_we_read(original, caplog):
                 assert record["symbols"].dtype == np.uint8
                 assert record["label"] == split.labels[index]
     assert not caplog.records  # the reader complains about records that are packed in groups
-    assert builder.info.features["label"].num_classes == 10
+    features = builder.info.features
+    assert isinstance(features, tfds.features.FeaturesDict)
+    assert features["label"].num_classes == 10
 
 
 def test_stored_records_are_the_generated_ones(original):
@@ -76,7 +78,7 @@ def test_several_shards_hold_the_records_in_order(tmp_path, original, monkeypatc
     in_parts = registry.open_splits(REQUEST, tmp_path)["train"]
     np.testing.assert_array_equal(in_parts.symbols, whole.symbols)
     np.testing.assert_array_equal(in_parts.labels, whole.labels)
-    source = tfds.builder_from_directory(str(tmp_path / NAME)).as_data_source(split="train")
+    source = tfds.builder_from_directory(str(tmp_path / NAME)).as_data_source("train")
     assert len(source) == 120
     np.testing.assert_array_equal(source[119]["symbols"], whole.symbols[whole.offsets[119] :])
 

@@ -66,6 +66,7 @@ def test_prepare_again_verify_list(tmp_path, capsys):
         (["listops", "--limit=many"], "'many' should be a whole number"),
         (["listops", "--processes=-1"], "'-1' should be a whole number"),
         (["listops", "--limti=5"], "--limti=5"),
+        (["listops", "--lim=5"], "--lim=5"),
         ([], "name"),
         ([*SMALL, "--verify"], "no data in "),
     ],
@@ -82,6 +83,17 @@ def test_mistakes_are_refused_in_one_line(arguments, message, tmp_path, capsys):
     assert captured.err.count("\n") == 1
     assert captured.out == ""
     assert not (tmp_path / "data").exists()
+
+
+def test_two_processes_write_the_same_bytes(tmp_path):
+    # The order inside a serialised protobuf map differs between processes unless it is asked to be fixed.
+    contents = []
+    for name in ("first", "second", "third"):
+        code, _, err = run(*SMALL, f"--data_dir={tmp_path / name}", "--processes=1")
+        assert code == 0, err
+        folder = tmp_path / name / "listops_24_96_limit60"
+        contents.append({path.name: path.read_bytes() for path in folder.iterdir()})
+    assert contents[0] == contents[1] == contents[2]
 
 
 def test_a_refusal_ends_the_command_with_2(tmp_path):
