@@ -88,13 +88,13 @@ def test_known_values(expression, expected):
     assert law.evaluate(closed(expression)) == [expected]
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=120, deadline=None, derandomize=True)
 @given(st.lists(trees, min_size=1, max_size=4))
 def test_evaluator_agrees_with_the_recursive_definition(several):
     assert law.evaluate(closed(*map(tokens, several))) == [value(tree) for tree in several]
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=120, deadline=None, derandomize=True)
 @given(trees)
 def test_text_form_is_the_published_one_and_comes_back(tree):
     ids = ids_of(tokens(tree))

