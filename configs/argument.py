@@ -3,42 +3,37 @@
 import difflib
 
 
-def parse_argument(text: str | None, defaults: dict) -> dict:
-    """`defaults` with the values of `text`, each of the type of its default.
+def parse_argument(text: str | None, kinds: dict[str, type]) -> dict:
+    """The given keys with their values, each of its kind.
 
-    A key without a value is True ("smoke"). seeds is a number (one seed), a range "0:5" or a list "0+3+7".
+    A bool key may stand without a value ("smoke"). A tuple is one number, a range "0:5" or a list "0+3+7".
     Raises ValueError for an unknown key (naming the nearest) or a value of a wrong type.
     """
-    values = dict(defaults)
+    values = {}
     for part in filter(None, (text or "").split(",")):
         key, given, value = part.partition("=")
-        if key not in defaults:
-            near = difflib.get_close_matches(key, defaults, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(defaults)}"
+        if key not in kinds:
+            near = difflib.get_close_matches(key, kinds, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(kinds)}"
             raise ValueError(f"unknown key {key!r} after the colon: {hint}")
-        values[key] = _typed(key, value if given else "true", defaults[key])
+        values[key] = _typed(key, value, kinds[key]) if given or kinds[key] is not bool else True
     return values
 
 
-def _typed(key: str, text: str, default: object) -> object:
+def _typed(key: str, text: str, kind: type) -> object:
     try:
-        match default:
-            case bool():
-                return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
-            case int():
-                return int(text)
-            case float():
-                return float(text)
-            case tuple():
-                return _seeds(text)
-            case _:
-                return text
+        if kind is bool:
+            return {"true": True, "false": False}[text.lower()]
+        return _numbers(text) if kind is tuple else kind(text)
     except (ValueError, KeyError):
-        raise ValueError(f"{key}={text!r} after the colon: expected a value like {default!r}") from None
+        raise ValueError(f"{key}={text!r} after the colon: expected {_EXPECTED[kind]}") from None
 
 
-def _seeds(text: str) -> tuple[int, ...]:
+_EXPECTED = {bool: "true or false", int: "an integer", tuple: "3, 0:5 or 0+3+7", str: "a name"}
+
+
+def _numbers(text: str) -> tuple[int, ...]:
     if ":" in text:
         low, high = text.split(":")
         return tuple(range(int(low), int(high)))
-    return tuple(int(seed) for seed in text.split("+"))
+    return tuple(int(number) for number in text.split("+"))

@@ -21,7 +21,20 @@ from ml_collections import ConfigDict
 from configs.argument import parse_argument
 from configs.layers import options_of
 
+KEYS = {"task": str, "layer": str, "depth": int, "direction": str, "seeds": tuple, "smoke": bool}
 TRAINING_RECORDS = {"listops": 96_000}
+
+SMOKE_SIZES = {"state_size": 16, "heads": 4}
+SMOKE_TRAIN = {
+    "steps": 12,
+    "batch_size": 8,
+    "eval_batch_size": 16,
+    "log_every": 1,
+    "probe_every": 4,
+    "probe_size": 8,
+    "eval_every": 4,
+    "checkpoint_every": 4,
+}
 
 # Sizes of the searches of arXiv 2407.07239 (RotRNN) and of tables 8 and 9 of arXiv 2303.06349 (LRU). The base rate of
 # the LRU is not published there; 1e-3 with half of it for the recurrence is a choice of ours.
@@ -49,55 +62,44 @@ ROWS = {
 
 def get_config(argument: str | None = None) -> ConfigDict:
     """The config of one row of the table."""
-    keys = parse_argument(
-        argument, {"task": "listops", "layer": "rotrnn", "depth": 0, "direction": "", "seeds": (0,), "smoke": False}
-    )
-    name = (keys["task"], keys["layer"])
+    given = parse_argument(argument, KEYS)
+    name = task, layer = given.get("task", "listops"), given.get("layer", "rotrnn")
     if name not in ROWS:
         known = ", ".join(f"task={task},layer={layer}" for task, layer in ROWS)
-        raise ValueError(f"no row for task={name[0]}, layer={name[1]}: known rows are {known}")
+        raise ValueError(f"no row for task={task}, layer={layer}: known rows are {known}")
     row = ROWS[name]
-    per_epoch = TRAINING_RECORDS[keys["task"]] // row["batch_size"]
+    per_epoch = TRAINING_RECORDS[task] // row["batch_size"]
     steps = round(row["epochs"] * per_epoch)
-    config = ConfigDict(
-        {
-            "seeds": keys["seeds"],
-            "data": {"task": keys["task"], "length_window": (), "limit": 0, "smoke": False},
-            "model": {"layer": keys["layer"], **row["model"], "options": options_of(keys["layer"], **row["options"])},
-            "optim": {**row["optim"], "warmup_steps": round(row["warmup_epochs"] * per_epoch)},
-            "train": {
-                "steps": steps,
-                "batch_size": row["batch_size"],
-                "eval_batch_size": 50,
-                "log_every": 50,
-                "probe_every": 500,
-                "probe_size": 64,
-                "eval_every": per_epoch,
-                "checkpoint_every": per_epoch,
-            },
-            "on_nonfinite": "stop",
-            "published": row["published"],
-        }
-    )
-    if "depth" in (argument or ""):
-        config.model.depth = keys["depth"]
-    if keys["direction"]:
-        config.model.options.direction = keys["direction"]
-    if keys["smoke"]:
+    config = {
+        "seeds": given.get("seeds", (0,)),
+        "data": {"task": task, "length_window": (), "limit": 0, "smoke": False},
+        "model": {"layer": layer, **row["model"], "options": options_of(layer, **row["options"])},
+        "optim": {**row["optim"], "warmup_steps": round(row["warmup_epochs"] * per_epoch)},
+        "train": {
+            "steps": steps,
+            "batch_size": row["batch_size"],
+            "eval_batch_size": 50,
+            "log_every": 50,
+            "probe_every": 500,
+            "probe_size": 64,
+            "eval_every": per_epoch,
+            "checkpoint_every": per_epoch,
+        },
+        "on_nonfinite": "stop",
+        "published": row["published"],
+    }
+    config["model"].update({key: given[key] for key in ("depth",) if key in given})
+    config["model"]["options"].update({key: given[key] for key in ("direction",) if key in given})
+    if given.get("smoke"):
         smoke(config)
-    return config
+    return ConfigDict(config)
 
 
-def smoke(config: ConfigDict) -> None:
+def smoke(config: dict) -> None:
     """Shrinks a config to seconds, warm-up and data included."""
-    config.data.smoke = True
-    config.model.width = 16
-    config.model.depth = min(config.model.depth, 2)
-    config.model.options.state_size = 16
-    if "heads" in config.model.options:
-        config.model.options.heads = 4
-    config.optim.warmup_steps = 2
-    config.train.update(
-        steps=12, batch_size=8, eval_batch_size=16, log_every=1, probe_every=4, probe_size=8, eval_every=4,
-        checkpoint_every=4,
-    )  # fmt: skip
+    model, options = config["model"], config["model"]["options"]
+    config["data"].update(smoke=True, length_window=(24, 96))
+    model.update(width=16, depth=min(model["depth"], 2))
+    options.update({key: size for key, size in SMOKE_SIZES.items() if key in options})
+    config["optim"].update(warmup_steps=2)
+    config["train"].update(SMOKE_TRAIN)

@@ -11,6 +11,7 @@ def input_gain(nu_log: Float[Array, " N"], gamma_log: Float[Array, " N"] | None,
     """The gain of each mode's input; 1 - |lambda|^2 = -expm1(-2 exp(nu_log)) without cancellation."""
     match gamma:
         case Gamma.LEARNED:
+            assert gamma_log is not None, "a learned gamma is a parameter"
             return jnp.exp(gamma_log)
         case Gamma.RECOMPUTED:
             return jnp.sqrt(-jnp.expm1(-2 * jnp.exp(nu_log)))

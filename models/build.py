@@ -41,7 +41,7 @@ class ModelConfig:
 
     def layer_config(self) -> LayerConfig:
         """The layer's own config. Raises ValueError for an unknown layer or sizes that do not fit."""
-        return layer_spec(self.layer).config(width=self.width, **self.options)
+        return layer_spec(self.layer).make_config(self.width, self.options)
 
 
 def build_model(config: ModelConfig, task: TaskSpec, *, rngs: nnx.Rngs) -> SequenceClassifier:

@@ -19,13 +19,17 @@ class LayerSpec:
     roles: what each of its parameters is for, by name.
     """
 
-    config: type[LayerConfig]
+    config: type
     module: Callable[..., Layer]
     roles: dict[str, Role]
 
     def build(self, width: int, options: dict[str, Any], rngs: nnx.Rngs) -> Layer:
         """A layer of model width `width`. Raises ValueError with the numbers for sizes that do not fit."""
-        return self.module(self.config(width=width, **options), rngs=rngs)
+        return self.module(self.make_config(width, options), rngs=rngs)
+
+    def make_config(self, width: int, options: dict[str, Any]) -> LayerConfig:
+        """The checked config of such a layer."""
+        return self.config(width=width, **options)
 
 
 def _roles(recurrence: str, inputs: str, outputs: str, skip: str, constant: str = "") -> dict[str, Role]:

@@ -24,6 +24,7 @@ class Encoder(nnx.Module):
     def __call__(self, inputs: Num[Array, "B T *channels"]) -> Float[Array, "B T D"]:
         """(B, T) token ids or (B, T, channels) -> (B, T, D)."""
         if self.tokens:
+            assert self.dense.bias is not None
             return self.dense.kernel[...][inputs] + self.dense.bias[...]
         return self.dense(inputs)
 

@@ -52,8 +52,8 @@ def diagonal_system(
     if P is not None:
         inputs = jnp.einsum("hij,hid->hjd", P, inputs, precision=lax.Precision.HIGHEST)
     inputs = inputs.reshape(-1, B.shape[-1])
-    c_re, c_im = _output_modes(C, P, theta.shape)
-    c_backward_re, c_backward_im = (None, None) if C_backward is None else _output_modes(C_backward, P, theta.shape)
+    c_re, c_im = _output_modes(C, P)
+    c_backward_re, c_backward_im = (None, None) if C_backward is None else _output_modes(C_backward, P)
     start_gain = jnp.repeat(1 / jnp.sqrt(one_minus_gamma_squared(gamma_log)), planes) if stationary else None
     return DiagonalSystem(
         log_mag=jnp.repeat(-jnp.exp(gamma_log), planes),
@@ -70,12 +70,12 @@ def diagonal_system(
 
 
 def _output_modes(
-    C: Float[Array, "D N"], P: Float[Array, "H n n"] | None, planes: tuple[int, int]
+    C: Float[Array, "D N"], P: Float[Array, "H n n"] | None
 ) -> tuple[Float[Array, "D modes"], Float[Array, "D modes"]]:
     """C P per head as complex columns c_2k - i c_2k+1, so that C x = Re(c (z_2k + i z_2k+1))."""
     if P is not None:
-        heads = C.reshape(C.shape[0], planes[0], -1)
-        C = jnp.einsum("dhi,hij->dhj", heads, P, precision=lax.Precision.HIGHEST).reshape(C.shape)
+        by_head = C.reshape(C.shape[0], P.shape[0], -1)
+        C = jnp.einsum("dhi,hij->dhj", by_head, P, precision=lax.Precision.HIGHEST).reshape(C.shape)
     return C[:, 0::2], -C[:, 1::2]
 
 

@@ -1,6 +1,6 @@
 """Level 2: the time-invariant complex diagonal system under RotRNN, LRU and S5, whole layer at once."""
 
-from typing import Literal, NamedTuple, assert_never
+from typing import Any, Literal, NamedTuple, assert_never
 
 import jax.numpy as jnp
 from jax import lax
@@ -40,6 +40,13 @@ class DiagonalSystem(NamedTuple):
         modulus = jnp.exp(self.log_mag)
         return jnp.concatenate([modulus * jnp.cos(self.phase), modulus * jnp.sin(self.phase)])
 
+    def readout(self, backward: bool) -> Float[Array, "W D"]:
+        """[Re C, -Im C]^T: [Re x | Im x] times it is Re(C x). `backward`: that of the second direction."""
+        if not backward:
+            return jnp.concatenate([self.c_re, -self.c_im], 1).T
+        assert self.c_backward_re is not None and self.c_backward_im is not None
+        return jnp.concatenate([self.c_backward_re, -self.c_backward_im], 1).T
+
 
 def diagonal_layer(
     system: DiagonalSystem,
@@ -52,7 +59,7 @@ def diagonal_layer(
     started: Bool[Array, " B"] | None = None,
     method: ScanMethod | str = ScanMethod.AUTO,
     states: Literal["none", "all"] = "none",
-):
+) -> tuple[Any, ...]:
     """The layer y_t = Re(C x_t) + d u_t of a `DiagonalSystem` over whole sequences.
 
     Args:
@@ -82,8 +89,7 @@ def diagonal_layer(
         start = h0[way] if system.bidirectional and h0 is not None else h0
         flags = started if started is not None or start is None else jnp.ones(u.shape[0], bool)
         h, h_last = _states(system, v, start, Timeline.of(mask, reset, flags, backward), method)
-        c_re, c_im = (system.c_backward_re, system.c_backward_im) if way == 1 else (system.c_re, system.c_im)
-        y = y + jnp.matmul(h, jnp.concatenate([c_re, -c_im], 1).T, precision=lax.Precision.HIGHEST)
+        y = y + jnp.matmul(h, system.readout(way == 1), precision=lax.Precision.HIGHEST)
         lasts.append(h_last)
         trajectories.append(h)
     y = jnp.swapaxes(y, 0, 1)
@@ -132,11 +138,12 @@ class Timeline(NamedTuple):
 
     def weights(self, dtype) -> tuple[Array | None, Array | None]:
         """(alpha, beta), time-major (T, B, 1): the state moves on with alpha, is held with beta, or is forgotten."""
-        keep = 1.0 if self.reset is None else _time_major(~self.reset, dtype)
+        keep = None if self.reset is None else _time_major(~self.reset, dtype)
         if self.mask is None:
-            return (None if self.reset is None else keep), None
+            return keep, None
         valid = _time_major(self.mask, dtype)
-        return keep * valid, keep * (1 - valid)
+        alpha, beta = valid, 1 - valid
+        return (alpha, beta) if keep is None else (keep * alpha, keep * beta)
 
     def first(self, shape: tuple[int, int]) -> Bool[Array, "B T"]:
         """The first valid step of every sequence: after the start, unless it had started before, and after a reset."""

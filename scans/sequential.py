@@ -4,8 +4,6 @@ Everything is time-major and real: (T, B, W). A complex array of N entries is st
 the projections around the recurrence are real products of that layout and a loop over two halves beats a complex one.
 """
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -48,8 +46,7 @@ def _transition(a: Array, h: Array, alpha: Array | None, beta: Array | None, spl
     return turned if beta is None else turned + beta * h
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def recurrence(
+def _loop(
     split: bool,
     reverse: bool,
     a: Float[Array, "Ta Ba Wa"],
@@ -82,6 +79,9 @@ def recurrence(
 
     h_last, h = lax.scan(step, h0, (_per_step(a), b, alpha, beta), reverse=reverse)
     return h, h_last
+
+
+recurrence = jax.custom_vjp(_loop, nondiff_argnums=(0, 1))
 
 
 def _per_step(a: Array) -> Array | None:

@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def linear_loop(a, b, h0=None, reset=None, reverse=False):
+def linear_loop(a, b, h0=None, reset=None, *, reverse=False):
     """h_t = a_t h_{t-1} + b_t, one step after the other. a broadcasts to b (B, T, N)."""
     a = np.broadcast_to(a, b.shape)
     order = range(b.shape[1])[:: -1 if reverse else 1]
@@ -16,7 +16,7 @@ def linear_loop(a, b, h0=None, reset=None, reverse=False):
     return out, h
 
 
-def diagonal_loop(system, u, h0=None, mask=None, reset=None, reverse=False):
+def diagonal_loop(system, u, h0=None, mask=None, reset=None, *, reverse=False):
     """y_t = Re(C x_t) + d u_t, complex, one step after the other; masked steps hold the state and give 0.
 
     `reset` marks first elements of packed sequences; a backward pass forgets at the element before the next flag.

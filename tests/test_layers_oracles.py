@@ -82,5 +82,7 @@ def test_hidden_states_of_rotrnn(x64, oracle):
         return
     x = diagonal_layer(layer.system(), u, states="all")[2]
     forward = x[0] if isinstance(x, tuple) else x
-    found = jnp.moveaxis(original_basis(forward[0], layer.basis()), 1, 0)
+    basis = layer.basis()
+    assert basis is not None
+    found = jnp.moveaxis(original_basis(forward[0], basis), 1, 0)
     np.testing.assert_allclose(found, values["hidden_states"], atol=1e-9 * np.abs(values["hidden_states"]).max())

@@ -64,7 +64,7 @@ def test_one_direction_equals_the_loop(x64, method, reverse, steps):
         y, last, x = run(u, h0_, mask_, reset_)
         loop_args = [None if a is None else np.asarray(a) for a in (mask_, reset_)]
         start = None if h0_ is None else as_complex(h0_)
-        expected_y, expected_last, expected_x = diagonal_loop(system, np.asarray(u), start, *loop_args, reverse)
+        expected_y, expected_last, expected_x = diagonal_loop(system, np.asarray(u), start, *loop_args, reverse=reverse)
         np.testing.assert_allclose(y, expected_y, rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(as_complex(last), expected_last, rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(x, expected_x, rtol=1e-12, atol=1e-12)

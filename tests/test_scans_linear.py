@@ -36,11 +36,11 @@ def draw(shape, steps, dtype, seed=0, batch=2, width=3):
     return [jnp.asarray(x) for x in (a, b, h0, reset)]
 
 
-def check(method, a, b, h0, reset, reverse, tolerance):
+def check(method, a, b, h0, reset, *, reverse):
     run = jax.jit(lambda *x: linear_scan(*x[:3], reset=x[3], reverse=reverse, method=method))
     results = run(a, b, h0, reset)
-    for got, expected in zip(results, linear_loop(*map(arrays, (a, b, h0, reset)), reverse), strict=True):
-        bound = tolerance * np.abs(expected).max()
+    for got, expected in zip(results, linear_loop(*map(arrays, (a, b, h0, reset)), reverse=reverse), strict=True):
+        bound = 1e-12 * np.abs(expected).max()
         np.testing.assert_allclose(got, expected, rtol=0, atol=bound, err_msg=f"{b.shape} reverse={reverse}")
 
 
@@ -49,10 +49,10 @@ def check(method, a, b, h0, reset, reverse, tolerance):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_equals_the_loop(x64, method, dtype, shape):
     for steps, reverse in itertools.product(LENGTHS, [False, True]):
-        check(method, *draw(shape, steps, dtype), reverse, 1e-12)
+        check(method, *draw(shape, steps, dtype), reverse=reverse)
     a, b, h0, reset = draw(shape, 17, dtype, seed=1)
     for optional in ((None, None), (h0, None), (None, reset)):
-        check(method, a, b, *optional, True, 1e-12)
+        check(method, a, b, *optional, reverse=True)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -64,7 +64,7 @@ def test_float32_stays_within_rounding(x64, method, dtype):
         a, b, h0 = (x.astype(narrow) for x in (a, b, h0))
         assert linear_scan(a, b, h0, method=ScanMethod.SEQUENTIAL)[0].dtype == narrow
         wide = [x.astype(dtype) for x in (a, b, h0)]
-        expected, _ = linear_loop(*map(arrays, (*wide, reset)), reverse)
+        expected, _ = linear_loop(*map(arrays, (*wide, reset)), reverse=reverse)
         run = jax.jit(lambda *x, r=reverse: linear_scan(*x[:3], reset=x[3], reverse=r, method=method)[0])
         np.testing.assert_allclose(run(a, b, h0, reset), expected, rtol=0, atol=2e-5 * np.abs(expected).max())
 

@@ -152,7 +152,7 @@ class Run:
         step, metrics, probe = pending
         rows: list[dict[str, Any]] = [{} for _ in self.config.seeds]
         if metrics is not None:
-            values = StepMetrics(*map(np.asarray, metrics))
+            values = jax.device_get(metrics)
             rows = [dict(zip(StepMetrics._fields, column, strict=True)) for column in zip(*values, strict=True)]
             if progress is not None:
                 progress.update(step, float(np.mean(values.loss[values.bad == FINE])))

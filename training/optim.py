@@ -1,5 +1,6 @@
 """Optimiser groups by parameter path: every parameter in exactly one, decided by what it is for."""
 
+from collections.abc import Hashable
 from typing import Any, NamedTuple, assert_never
 
 import jax
@@ -109,7 +110,7 @@ def make_optimiser(
 ) -> Optimiser:  # fmt: skip
     """Adam or AdamW per group (b1 0.9, b2 0.999, eps 1e-8), each on its own schedule."""
     fast, slow = (cosine_with_warmup(rate, warmup_steps, steps) for rate in (lr, ssm_lr))
-    transforms = {
+    transforms: dict[Hashable, optax.GradientTransformation] = {
         Group.SSM: optax.adam(slow),
         Group.REGULAR: optax.adamw(fast, weight_decay=weight_decay),
         Group.NO_DECAY: optax.adam(fast),

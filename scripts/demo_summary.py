@@ -1,0 +1,165 @@
+"""Figure and tables of the demo, made from its run folders alone."""
+
+import json
+import math
+import os
+import platform
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from configs import demo
+from scripts import figures
+from training.files import write_atomically, write_json
+from training.writers import read_metrics
+
+MEANING = (
+    "The gain is the state energy that the parameters guarantee under white input; xi holds it at exactly 1 in every "
+    "head, seed and step, while without xi, and in the LRU, training moves it. The measured energy also follows the "
+    "real input (energy = gain x align x temporal): it rises above 1 where B turns towards strong input directions "
+    "(align) and inputs are correlated in time (temporal), which no normalisation of the parameters prevents."
+)
+NAMES = {"rotrnn": "RotRNN", "rotrnn_folded": "RotRNN folded (no xi)", "lru": "LRU"}
+FACTORS = ("state_energy", "state_gain", "state_align", "state_temporal")
+
+Row = dict[str, Any]
+
+
+def summarise(out: Path, folders: dict[str, Path]) -> str:
+    """Writes state_energy.png, summary.md and summary.json; returns what to print."""
+    cells = {cell: _read(cell, folder) for cell, folder in folders.items()}
+    figure, table, numbers = out / "state_energy.png", out / "summary.md", out / "summary.json"
+    figures.state_energy(_panels(cells), MEANING, figure)
+    write_json(
+        numbers, {"meaning": MEANING, "machine": _machine(), "cells": [_without_rows(c) for c in cells.values()]}
+    )
+    overview = _overview(list(cells.values()))
+    write_atomically(table, _markdown(overview, list(cells.values())).encode())
+    return "\n".join(["", overview, "", MEANING, "", *(f"{path}" for path in (figure, table, numbers))])
+
+
+def _read(cell: str, folder: Path) -> dict[str, Any]:
+    """What one run says: energies and factors of every layer and seed at start and end, scores, baselines."""
+    values = dict(part.split("=") for part in cell.split(","))
+    rows = [row for row in read_metrics(folder / "metrics.jsonl") if row["split"] == "train" and "state_energy" in row]
+    start, end = ({row["seed"]: row for row in rows if row["step"] == step} for step in (0, demo.STEPS))
+    layers = [
+        {
+            "seed": seed,
+            "block": block,
+            "energy_start": start[seed]["state_energy"][block],
+            **{f"{name.removeprefix('state_')}_end": end[seed][name][block] for name in FACTORS},
+            "gain_max_end": end[seed]["state_gain_max"][block],
+            "energy_median_end": end[seed]["state_energy_median"][block],
+        }
+        for seed in sorted(end)
+        for block in range(int(values["depth"]))
+    ]
+    validation = [row for row in read_metrics(folder / "metrics.jsonl") if row["split"] == "val"]
+    test = next(r for r in json.loads((folder / "results.json").read_text()) if r["split"] == "test")
+    return {**values, "layers": layers, "validation": validation, "test": test, "rows": rows}
+
+
+def _without_rows(cell: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in cell.items() if key != "rows"}
+
+
+def _panels(cells: dict[str, dict[str, Any]]) -> list[list[figures.Panel]]:
+    """A row for each depth and rate, a column for each layer."""
+    grid: dict[tuple[str, str], list[figures.Panel]] = {}
+    for cell in cells.values():
+        title = f"{NAMES[cell['layer']]}, depth {cell['depth']}, {cell['rate']} rate"
+        panel = figures.Panel(title, _curves(cell["rows"], int(cell["depth"])))
+        grid.setdefault((cell["depth"], cell["rate"]), []).append(panel)
+    return list(grid.values())
+
+
+def _curves(rows: Sequence[Row], depth: int) -> list[figures.Curve]:
+    curves = []
+    for seed in sorted({row["seed"] for row in rows}):
+        own = [row for row in rows if row["seed"] == seed]
+        steps = [row["step"] for row in own]
+        for block in range(depth):
+            energy, gain = ([row[name][block] for row in own] for name in ("state_energy", "state_gain"))
+            curves.append(figures.Curve(block, steps, energy, gain))
+    return curves
+
+
+def _overview(cells: Sequence[dict[str, Any]]) -> str:
+    """One line a run: geometric means over layers and seeds, and their range; scores beside what guessing scores."""
+    lines = [
+        "| layer | depth | rate | energy at start | energy at end (range) | gain (largest head) | align | temporal "
+        "| test accuracy % |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for cell in cells:
+        column = {key: [layer[key] for layer in cell["layers"]] for key in cell["layers"][0]}
+        energies = column["energy_end"]
+        lines.append(
+            f"| {NAMES[cell['layer']]} | {cell['depth']} | {cell['rate']} | {_mean(column['energy_start']):.2f} "
+            f"| {_mean(energies):.2f} ({min(energies):.2f} to {max(energies):.2f}) "
+            f"| {_mean(column['gain_end']):.3f} ({max(column['gain_max_end']):.3g}) | {_mean(column['align_end']):.2f} "
+            f"| {_mean(column['temporal_end']):.2f} | {_accuracy(cell['test'])} |"
+        )
+    return "\n".join([*lines, "", _baselines(cells[0]["test"])])
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Geometric mean: energies are ratios."""
+    return math.exp(statistics.fmean(map(math.log, values)))
+
+
+def _accuracy(test: dict[str, Any]) -> str:
+    """Mean and deviation over seeds, and the 95 % interval that one test of that many records leaves."""
+    middle = statistics.fmean(seed["interval"][1] - seed["interval"][0] for seed in test["seeds"].values()) / 2
+    return f"{100 * test['mean']:.1f} ± {100 * test['std']:.1f} (test set ± {100 * middle:.1f})"
+
+
+def _baselines(test: dict[str, Any]) -> str:
+    guesses = test["baselines"]
+    return (
+        f"Guessing on the same {test['count']:,} test expressions: majority class {100 * guesses['majority']:.1f} %, "
+        f"from the root operator alone {100 * guesses['root_operator']:.1f} %. An accuracy near the second means that "
+        "nothing was computed. ± after an accuracy: deviation over seeds; in brackets the 95 % interval of the test "
+        "set."
+    )
+
+
+def _markdown(overview: str, cells: Sequence[dict[str, Any]]) -> str:
+    lines = [
+        "# Hidden-state energy on short ListOps",
+        "",
+        f"`make demo`, {_machine()}. Energies are relative to the design value of the initial parameters; geometric "
+        "means over layers and seeds.",
+        "",
+        overview,
+        "",
+        MEANING,
+        "",
+        "![state energy](state_energy.png)",
+        "",
+        "## Every layer and seed",
+        "",
+        "energy at the end = gain x align x temporal / (share of the stationary energy that a zero start reaches).",
+        "",
+        "| layer | depth | rate | seed | block | energy at start | energy | median head | gain | largest head "
+        "| align | temporal | test % (95 % interval) |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for cell in cells:
+        for layer in cell["layers"]:
+            scored = cell["test"]["seeds"][str(layer["seed"])]
+            low, high = (100 * bound for bound in scored["interval"])
+            lines.append(
+                f"| {NAMES[cell['layer']]} | {cell['depth']} | {cell['rate']} | {layer['seed']} | {layer['block'] + 1} "
+                f"| {layer['energy_start']:.3f} | {layer['energy_end']:.3f} | {layer['energy_median_end']:.3f} "
+                f"| {layer['gain_end']:.4f} | {layer['gain_max_end']:.4g} | {layer['align_end']:.3f} "
+                f"| {layer['temporal_end']:.3f} | {100 * scored['accuracy']:.1f} ({low:.1f} to {high:.1f}) |"
+            )
+    return "\n".join([*lines, "", _baselines(cells[0]["test"]), ""])
+
+
+def _machine() -> str:
+    return f"{os.cpu_count()} cores ({platform.machine()}, {platform.system()}), {time.strftime('%Y-%m-%d')}"

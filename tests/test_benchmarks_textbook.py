@@ -1,0 +1,35 @@
+"""The forms that the benchmarks measure against compute the right thing: the reference values, gradients included."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import oracle_dir
+
+from benchmarks import textbook
+
+FORMS = {"lru": textbook.lru, "rotrnn": textbook.rotrnn}
+FILES = {p.stem: p for family in FORMS for p in sorted(oracle_dir().glob(f"{family}*.npz"))}
+
+
+@pytest.mark.parametrize("name", FILES, ids=[f"oracle-{name}" for name in FILES])
+def test_published_forms_match_the_reference_values(x64, name):
+    with np.load(FILES[name]) as file:
+        values = {k: jnp.asarray(v) for k, v in file.items()}
+    params = {k.removeprefix("param_"): v for k, v in values.items() if k.startswith("param_")}
+
+    @jax.jit
+    def run(params, u, cotangent):
+        y, vjp = jax.vjp(FORMS[name.split("_")[0]], params, u)
+        return y, *vjp(cotangent)
+
+    # A second sequence of the batch, other in content, must not reach the first.
+    u = jnp.stack([values["input"], values["input"][::-1]])
+    cotangent = jnp.stack([values["cotangent"], jnp.zeros_like(values["cotangent"])])
+    y, grads, grad_u = run(params, u, cotangent)
+    found = {"output": y[0], "grad_input": grad_u[0], **{f"grad_{k}": g for k, g in grads.items()}}
+    assert found.keys() == {k for k in values if k.startswith("grad_")} | {"output"}
+    for what, value in found.items():
+        scale = np.abs(values[what]).max()
+        np.testing.assert_allclose(value, values[what], rtol=0, atol=1e-9 * scale, err_msg=what)
+    np.testing.assert_array_equal(grad_u[1], 0)

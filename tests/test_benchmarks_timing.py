@@ -1,0 +1,116 @@
+"""The timing behind the benchmark tables: intervals, order of runs, the allocator switch, the table itself."""
+
+import ctypes
+import platform
+import time
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from benchmarks import layers, textbook, timing
+from lru import LRU, LRUConfig
+
+
+def test_ratio_is_paired_within_rounds():
+    load = np.linspace(1, 30, 11)  # a machine that gets busier by the round disturbs both alike
+    found = timing.ratio(3 * load, load)
+    assert (found.median, found.low, found.high) == (3, 3, 3)
+    assert str(found) == "3.00 [3.00, 3.00]"
+
+
+@pytest.mark.parametrize(("rounds", "rank"), [(6, 1), (11, 2), (21, 6)])
+def test_interval_takes_the_order_statistics_of_the_sign_test(rounds, rank):
+    # Ranks of Conover, Practical Nonparametric Statistics, for a median at 95 %.
+    found = timing.ratio(np.random.default_rng(0).permutation(rounds) + 1.0, np.ones(rounds))
+    assert (found.low, found.median, found.high) == (rank, (rounds + 1) / 2, rounds + 1 - rank)
+
+
+def test_interval_covers_the_median_in_95_percent_of_skewed_samples():
+    samples = np.random.default_rng(0).exponential(size=(4000, 15))
+    found = [timing.ratio(sample, np.ones(15)) for sample in samples]
+    covered = np.mean([r.low <= np.log(2) <= r.high for r in found])
+    assert 0.95 <= covered <= 0.98  # exactly 0.965 by the binomial law
+
+
+@pytest.mark.parametrize(("first", "second"), [(5, 5), (11, 12)])
+def test_too_few_or_unpaired_rounds_are_refused(first, second):
+    with pytest.raises(ValueError, match=f"{first} and {second}"):
+        timing.ratio(np.ones(first), np.ones(second))
+
+
+def test_interleave_begins_each_round_with_another_program_and_times_it():
+    calls = []
+    naps = {"a": 0.0, "b": 0.02, "c": 0.0}
+
+    def program(name):
+        return timing.Program(name, lambda: (calls.append(name), time.sleep(naps[name])), 0.0, 0, 0)
+
+    programs = [program(name) for name in naps]
+    timing.interleave(programs, 4)
+    assert "".join(calls) == "abc" + "abc" + "bca" + "cab" + "abc"
+    assert [len(p.wall) for p in programs] == [len(p.cpu) for p in programs] == [4, 4, 4]
+    assert min(programs[1].wall) >= 0.02 > max(programs[1].cpu)
+
+
+def test_compile_program_runs_the_function_and_reports_its_memory_and_size():
+    size = 300
+
+    def function(x):
+        return jnp.sin(x @ x) @ x
+
+    x = jnp.eye(size)
+    program = timing.compile_program("p", function, x)
+    np.testing.assert_allclose(program.run(), np.sin(1) * np.eye(size), atol=1e-6)
+    assert program.temp_bytes >= 4 * size**2  # sin(x @ x) must lie somewhere
+    assert 3 <= program.hlo_ops <= 40
+    assert program.compile_seconds > 0
+
+
+def test_allocator_is_set_through_mallopt(monkeypatch):
+    seen = []
+
+    class Libc:
+        @staticmethod
+        def mallopt(option, value):
+            seen.append((option, value))
+            return 1
+
+    monkeypatch.setattr(platform, "system", lambda: "Linux")
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.36"))
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Libc)
+    assert "MMAP_MAX=0" in timing.tune_allocator()
+    # The numbers of malloc.h: M_MMAP_MAX -4, M_TRIM_THRESHOLD -1, M_TOP_PAD -2, M_ARENA_MAX -8.
+    assert sorted(seen) == [(-8, 1), (-4, 0), (-2, 2**28), (-1, 2**31 - 1)]
+    monkeypatch.setattr(Libc, "mallopt", staticmethod(lambda option, value: 0))
+    with pytest.raises(RuntimeError, match="refused"):
+        timing.tune_allocator()
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
+    assert timing.tune_allocator().startswith("default")
+
+
+def tiny_case(published):
+    layer = LRU(LRUConfig(width=3, state_size=4), rngs=nnx.Rngs(0))
+    return layers.Case("LRU tiny", layers.Shape(2, 5, 3, 4, 1), layer, published)
+
+
+def test_table_has_a_row_for_each_form(capsys):
+    layers.print_table([tiny_case(textbook.lru)], 11, "as it is")
+    heading, table = capsys.readouterr().out.split("\n\n")
+    assert "GF/s" in heading
+    assert "as it is" in heading
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    assert {len(line) for line in lines} == {8}
+    published, ours = lines[2:]
+    assert (published[:2], ours[:2]) == (["LRU tiny", "published"], ["LRU tiny", "linrec"])
+    for row in (published, ours):
+        assert float(row[2]) > 0
+        assert int(row[7]) > 20
+    assert published[3:5] == ["1", "1"]
+    assert "[" in ours[3]
+
+
+def test_forms_that_compute_different_things_are_not_compared():
+    with pytest.raises(AssertionError, match="LRU tiny"):
+        layers.compile_pair(tiny_case(lambda params, u: 1.01 * textbook.lru(params, u)))

@@ -1,0 +1,95 @@
+"""A run that is killed and started again ends bit for bit like one left alone."""
+
+import sys
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from scripts import kill_test
+from training import checkpoint
+from training.writers import MetricsLog
+
+
+def test_three_kills_change_nothing(tmp_path):
+    lines = []
+    assert kill_test.check(kill_test.command("lru"), tmp_path, kills=3, seed=0, say=lines.append) == [], "\n".join(
+        lines
+    )
+
+
+def finished_run(workdir: Path, *, steps: int = 3, loss: float = 0.5, parameter: float = 1.0, seconds: float = 1.0):
+    workdir.mkdir()
+    with MetricsLog(workdir / "metrics.jsonl", None) as metrics:
+        for step in range(steps + 1):
+            metrics.write({"step": step, "loss": np.nan if step == 0 else np.float32(loss), "seconds": seconds})
+    tree = {"params": {"theta": jnp.asarray([parameter, 2.0], jnp.float32)}, "alive": jnp.asarray([True])}
+    checkpoint.save(workdir / "checkpoints", steps, tree, {})
+    return workdir
+
+
+@pytest.fixture
+def reference(tmp_path):
+    return finished_run(tmp_path / "reference")
+
+
+def test_equal_runs_do_not_differ_whatever_time_they_took(tmp_path, reference):
+    assert kill_test.differ(reference, finished_run(tmp_path / "other", seconds=2.0)) == []
+
+
+def test_one_bit_of_a_parameter_is_a_difference(tmp_path, reference):
+    other = finished_run(tmp_path / "other", parameter=float(np.nextafter(np.float32(1), np.float32(2))))
+    assert kill_test.differ(reference, other) == ["checkpoint 3 has other bits in params/theta"]
+
+
+def test_a_metric_is_a_difference(tmp_path, reference):
+    other = finished_run(tmp_path / "other", loss=float(np.nextafter(np.float32(0.5), np.float32(1))))
+    assert kill_test.differ(reference, other) == ["metrics.jsonl differs from line 2 on, there in loss"]
+
+
+def test_a_missing_step_is_a_difference(tmp_path, reference):
+    other = finished_run(tmp_path / "other", steps=2)
+    assert kill_test.differ(reference, other) == [
+        "the last checkpoint is 2 with 2 leaves, not 3",
+        "metrics.jsonl differs from line 4 on, there in step, loss",
+    ]
+
+
+COUNTS_ITS_STARTS = """
+import pathlib, sys, time
+workdir = pathlib.Path(sys.argv[-1].removeprefix("--workdir="))
+workdir.mkdir(exist_ok=True)
+with (workdir / "train.log").open("a") as log:
+    log.write("start\\n")
+if len((workdir / "train.log").read_text().splitlines()) < 3:
+    time.sleep(60)
+"""
+
+
+def test_a_run_is_killed_at_each_moment_and_then_left_to_end(tmp_path):
+    command = [sys.executable, "-c", COUNTS_ITS_STARTS]
+    kills = list(kill_test.until_it_ends(command, tmp_path / "run", iter([1.5, 2.0])))
+    assert kills == [kill_test.Kill(1.5, "start", 0), kill_test.Kill(2.0, "start", 0)]
+    assert (tmp_path / "run" / "train.log").read_text() == "start\n" * 3
+
+
+def test_a_run_that_fails_by_itself_is_not_a_difference_but_an_error(tmp_path):
+    command = [sys.executable, "-c", "import sys; sys.exit('error: no such task')"]
+    with pytest.raises(kill_test.FailedRun, match=r"ended with exit code 1: error: no such task$"):
+        list(kill_test.until_it_ends(command, tmp_path / "run", iter(())))
+
+
+def test_the_command_says_pass_or_fail(tmp_path, monkeypatch, capsys):
+    found: list[str] = []
+    monkeypatch.setattr(kill_test.tempfile, "mkdtemp", lambda prefix: str(tmp_path / "runs"))
+    monkeypatch.setattr(kill_test, "check", lambda *_: found)
+    (tmp_path / "runs").mkdir()
+    assert kill_test.main(["--kills=5"]) == 0
+    assert "PASS: 5 kills" in capsys.readouterr().out
+    assert not (tmp_path / "runs").exists()
+    (tmp_path / "runs").mkdir()
+    found.append("killed-1: metrics.jsonl differs")
+    assert kill_test.main([]) == 1
+    assert capsys.readouterr().out.splitlines()[-2:] == ["FAIL", "killed-1: metrics.jsonl differs"]
+    assert (tmp_path / "runs").exists()
