@@ -75,6 +75,7 @@ def _distinct(
     draw = partial(draw_chunk, seed=SEED, window=window)
     kept: dict[bytes, int] = {}
     draws = {"chunks": 0, "drawn": 0, "kept": 0, "root_leaves": 0, "too_long": 0, "duplicates": 0}
+    progress("generate", 0, total)
     while len(kept) < total:
         before, first = len(kept), draws["chunks"]
         count = math.ceil((total - before) / CHUNK_TREES)
