@@ -2,8 +2,10 @@
 
 import ctypes
 import platform
+import re
 import time
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -68,6 +70,20 @@ def test_compile_program_runs_the_function_and_reports_its_memory_and_size():
     assert program.compile_seconds > 0
 
 
+def test_machine_is_described_by_what_a_reader_needs():
+    words = timing.describe_machine()
+    assert f"jax {jax.__version__} on cpu" in words
+    assert re.search(r"\d+ cores.*20\d\d-\d\d-\d\d", words)
+    assert 1e8 < timing.matmul_rate(size=128, repeats=3) < 1e14
+
+
+def test_too_few_rounds_are_refused_by_the_command(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["layers", "--rounds=10"])
+    with pytest.raises(SystemExit, match="2"):
+        layers.main()
+    assert "--rounds=10: at least 11" in capsys.readouterr().err
+
+
 def test_allocator_is_set_through_mallopt(monkeypatch):
     seen = []
 
@@ -96,11 +112,8 @@ def tiny_case(published):
 
 
 def test_table_has_a_row_for_each_form(capsys):
-    layers.print_table([tiny_case(textbook.lru)], 11, "as it is")
-    heading, table = capsys.readouterr().out.split("\n\n")
-    assert "GF/s" in heading
-    assert "as it is" in heading
-    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    layers.print_table([tiny_case(textbook.lru)], 11)
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in capsys.readouterr().out.splitlines()]
     assert {len(line) for line in lines} == {8}
     published, ours = lines[2:]
     assert (published[:2], ours[:2]) == (["LRU tiny", "published"], ["LRU tiny", "linrec"])
