@@ -24,19 +24,24 @@ LAYERS = {
 # (lr, ssm_lr): the second is the rate of decays, angles and the basis M.
 RATES = {"small": (3e-3, 1e-3), "large": (1e-2, 1e-2)}
 
-CELLS = [
-    f"layer={layer},depth={depth},rate={rate}"
+CELLS = {
+    f"layer={layer},depth={depth},rate={rate}": f"{layer}_depth{depth}_{rate}"
     for depth, rate in ((2, "small"), (4, "small"), (2, "large"))
     for layer in LAYERS
-]
-"""What `make demo` trains, as arguments of this config."""
+}
+"""What `make demo` trains: arguments of this config, and the names of their run folders."""
 
 KEYS = {"layer": str, "depth": int, "rate": str, "seeds": tuple}
 
 
+def values_of(argument: str | None) -> dict:
+    """All keys of an argument, with the defaults of those that it leaves out."""
+    return {"layer": "rotrnn", "depth": 2, "rate": "small", "seeds": SEEDS} | parse_argument(argument, KEYS)
+
+
 def get_config(argument: str | None = None) -> ConfigDict:
     """One cell of the demo."""
-    given = {"layer": "rotrnn", "depth": 2, "rate": "small", "seeds": SEEDS} | parse_argument(argument, KEYS)
+    given = values_of(argument)
     for key, known in (("layer", LAYERS), ("rate", RATES)):
         if given[key] not in known:
             raise ValueError(f"{key}={given[key]!r} after the colon: expected one of {', '.join(known)}")

@@ -2,21 +2,47 @@
 
     python -m scripts.demo [--out=runs/demo] [--data_dir=DIR]
 
-Goes on where it was interrupted; what is finished is not computed again.
+Each core trains one cell at a time. Goes on where it was interrupted; what is finished is not computed again.
 """
 
 import argparse
+import contextlib
 import json
+import multiprocessing
+import os
 import sys
+import threading
 import time
 from collections.abc import Sequence
-from datetime import timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 from configs import demo
+from data.parallel import ordered_map
+from scripts import prepare_data
 from scripts.demo_summary import summarise
+from scripts.progress import Progress
 from training import cli
-from training.workdir import RESULTS
+from training.workdir import METRICS, RESULTS
+
+SECONDS_BETWEEN_LOOKS = 1.0
+
+
+class Job(NamedTuple):
+    """One cell to be trained and scored."""
+
+    cell: str
+    folder: Path
+    data_dir: Path
+
+    @property
+    def work(self) -> int:
+        """Steps times blocks, by which progress is counted."""
+        return demo.STEPS * self.depth
+
+    @property
+    def depth(self) -> int:
+        return demo.values_of(self.cell)["depth"]
 
 
 def main(argv: Sequence[str]) -> None:
@@ -25,17 +51,12 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/demo"))
     parser.add_argument("--data_dir")
     arguments = parser.parse_args(argv[1:])
-    folders = {cell: arguments.out / _name(cell) for cell in demo.CELLS}
-    open_cells = [cell for cell, folder in folders.items() if not _finished(folder)]
-    if open_cells:
-        _run(open_cells, folders, cli.data_dir(arguments.data_dir))
-    print(summarise(arguments.out, folders))
-
-
-def _name(cell: str) -> str:
-    """ "layer=lru,depth=2,rate=small" -> "lru_depth2_small"."""
-    values = dict(part.split("=") for part in cell.split(","))
-    return f"{values['layer']}_depth{values['depth']}_{values['rate']}"
+    data_dir = cli.data_dir(arguments.data_dir)
+    jobs = [Job(cell, arguments.out / name, data_dir) for cell, name in demo.CELLS.items()]
+    unfinished = [job for job in jobs if not _finished(job.folder)]
+    if unfinished:
+        _run_all(unfinished, data_dir)
+    print(summarise(arguments.out, {job.cell: job.folder for job in jobs}))
 
 
 def _finished(folder: Path) -> bool:
@@ -44,27 +65,69 @@ def _finished(folder: Path) -> bool:
     return path.exists() and any(record["split"] == "test" for record in json.loads(path.read_text()))
 
 
-def _run(cells: list[str], folders: dict[str, Path], data_dir: Path) -> None:
-    # Imported here, so that a finished demo answers at once.
-    from scripts import prepare_data
-    from training.config import from_config_dict
-    from training.loop import train
-    from training.results import score, summary_line
-
+def _run_all(jobs: Sequence[Job], data_dir: Path) -> None:
     if code := prepare_data.main(["listops", "--length_window=24:96", "--limit=6000", f"--data_dir={data_dir}"]):
         sys.exit(code)
-    began = time.monotonic()
-    for done, cell in enumerate(cells):
-        left = "" if not done else f", about {_left(began, done, len(cells))} left for all"
-        print(f"\n== {cell} (cell {done + 1} of {len(cells)}{left})", flush=True)
-        config = from_config_dict(demo.get_config(cell).to_dict())
-        train(config, folders[cell], data_dir)
-        print(summary_line(score(folders[cell], data_dir, "test", "last")), flush=True)
+    cores = _cores()
+    print(
+        f"training {len(jobs)} runs of {len(demo.SEEDS)} seeds on {len(cores)} cores; logs in */train.log", flush=True
+    )
+    done = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(jobs, done))
+    watcher.start()
+    try:
+        # The deep ones first, so that no core is left alone with one at the end.
+        for _ in ordered_map(run_cell, sorted(jobs, key=lambda job: -job.depth), len(cores)):
+            pass
+    finally:
+        done.set()
+        watcher.join()
 
 
-def _left(began: float, done: int, total: int) -> timedelta:
-    return timedelta(seconds=round((time.monotonic() - began) / done * (total - done)))
+def run_cell(job: Job) -> None:
+    """Trains and scores one cell, on one core of its own: for programs this small, two cores on one are slower."""
+    _take_one_core()
+    from training.config import from_config_dict
+    from training.loop import train
+    from training.results import score
+
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        train(from_config_dict(demo.get_config(job.cell).to_dict()), job.folder, job.data_dir)
+        score(job.folder, job.data_dir, "test", "last")
+
+
+def _cores() -> list[int]:
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+
+
+def _take_one_core() -> None:
+    """Binds this worker process to a core. JAX must not have started: it counts its cores once."""
+    cores = _cores()
+    if multiprocessing.parent_process() is not None and len(cores) > 1 and hasattr(os, "sched_setaffinity"):
+        number = int(multiprocessing.current_process().name.rpartition("-")[2])
+        os.sched_setaffinity(0, {cores[number % len(cores)]})
+
+
+def _watch(jobs: Sequence[Job], done: threading.Event) -> None:
+    """Shows how much of all runs is done, until told to stop."""
+    total = sum(job.work for job in jobs)
+    with Progress() as progress:
+        while not done.wait(SECONDS_BETWEEN_LOOKS):
+            progress("training", sum(_steps_done(job.folder) * job.depth for job in jobs), total)
+
+
+def _steps_done(folder: Path) -> int:
+    """The step of the last whole row of metrics.jsonl."""
+    path = folder / METRICS
+    rows = path.read_bytes().splitlines() if path.exists() else []
+    for row in reversed(rows):
+        with contextlib.suppress(ValueError, KeyError):
+            return json.loads(row)["step"]
+    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(cli.guarded(main, sys.argv))
+    began = time.monotonic()
+    code = cli.guarded(main, sys.argv)
+    print(f"{time.monotonic() - began:.0f} s")
+    sys.exit(code)

@@ -42,7 +42,7 @@ def summarise(out: Path, folders: dict[str, Path]) -> str:
 
 def _read(cell: str, folder: Path) -> dict[str, Any]:
     """What one run says: energies and factors of every layer and seed at start and end, scores, baselines."""
-    values = dict(part.split("=") for part in cell.split(","))
+    values = demo.values_of(cell)
     rows = [row for row in read_metrics(folder / "metrics.jsonl") if row["split"] == "train" and "state_energy" in row]
     start, end = ({row["seed"]: row for row in rows if row["step"] == step} for step in (0, demo.STEPS))
     layers = [
@@ -55,11 +55,19 @@ def _read(cell: str, folder: Path) -> dict[str, Any]:
             "energy_median_end": end[seed]["state_energy_median"][block],
         }
         for seed in sorted(end)
-        for block in range(int(values["depth"]))
+        for block in range(values["depth"])
     ]
     validation = [row for row in read_metrics(folder / "metrics.jsonl") if row["split"] == "val"]
     test = next(r for r in json.loads((folder / "results.json").read_text()) if r["split"] == "test")
-    return {**values, "layers": layers, "validation": validation, "test": test, "rows": rows}
+    return {
+        "layer": values["layer"],
+        "depth": values["depth"],
+        "rate": values["rate"],
+        "layers": layers,
+        "validation": validation,
+        "test": test,
+        "rows": rows,
+    }
 
 
 def _without_rows(cell: dict[str, Any]) -> dict[str, Any]:
@@ -68,10 +76,10 @@ def _without_rows(cell: dict[str, Any]) -> dict[str, Any]:
 
 def _panels(cells: dict[str, dict[str, Any]]) -> list[list[figures.Panel]]:
     """A row for each depth and rate, a column for each layer."""
-    grid: dict[tuple[str, str], list[figures.Panel]] = {}
+    grid: dict[tuple[int, str], list[figures.Panel]] = {}
     for cell in cells.values():
         title = f"{NAMES[cell['layer']]}, depth {cell['depth']}, {cell['rate']} rate"
-        panel = figures.Panel(title, _curves(cell["rows"], int(cell["depth"])))
+        panel = figures.Panel(title, _curves(cell["rows"], cell["depth"]))
         grid.setdefault((cell["depth"], cell["rate"]), []).append(panel)
     return list(grid.values())
 

@@ -14,13 +14,10 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from tqdm import tqdm
-
 from data import registry
 from data.errors import DataError
 from data.spec import DataRequest
-
-SECONDS_BETWEEN_LINES = 5.0
+from scripts.progress import Progress
 
 
 def main(arguments: list[str]) -> int:
@@ -86,7 +83,7 @@ def _prepare(flags: argparse.Namespace) -> None:
     registry.task_spec(request)  # refuse nonsense before anything is touched
     data_dir, started = _data_dir(flags), time.monotonic()
     action = registry.verify if flags.verify else registry.prepare
-    with _Progress() as progress:
+    with Progress() as progress:
         manifest = action(request, data_dir, processes=flags.processes, progress=progress)
     counts = " / ".join(f"{count:,} {split}" for split, count in manifest["counts"].items())
     megabytes = sum(entry["bytes"] for entry in manifest["files"].values()) / 1e6
@@ -112,36 +109,6 @@ def _list(data_dir: Path) -> None:
                 continue
             if manifest["request"]["task"] == name:
                 print(f"  ready: {folder} ({' / '.join(f'{count:,}' for count in manifest['counts'].values())})")
-
-
-class _Progress:
-    """A bar on a terminal, plain lines in a log."""
-
-    def __init__(self) -> None:
-        self._bar: tqdm | None = None
-        self._stage = ""
-        self._next_line = 0.0
-
-    def __enter__(self) -> "_Progress":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        if sys.stderr.isatty():
-            self._draw(stage, done, total)
-        elif stage != self._stage or done == total or time.monotonic() >= self._next_line:
-            print(f"{stage}: {done:,} of {total:,}", file=sys.stderr, flush=True)
-            self._next_line = time.monotonic() + SECONDS_BETWEEN_LINES
-        self._stage = stage
-
-    def _draw(self, stage: str, done: int, total: int) -> None:
-        if self._bar is None or stage != self._stage:
-            self.__exit__()
-            self._bar = tqdm(total=total, desc=stage, unit_scale=True, file=sys.stderr)
-        self._bar.update(done - self._bar.n)
 
 
 if __name__ == "__main__":

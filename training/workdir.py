@@ -45,8 +45,8 @@ def claim(workdir: Path, config: ExperimentConfig, facts: dict[str, Any]) -> lis
         raise ConfigError(f"cannot write to workdir {workdir}: {error.strerror}") from error
     saved, record = read_config(workdir)
     _refuse_difference(workdir, flat(saved), flat(config))
-    if record["cores"] != os.cpu_count():
-        return [f"warning: begun on {record['cores']} cores, going on with {os.cpu_count()}: the last bits will differ"]
+    if record["cores"] != cores():
+        return [f"warning: begun on {record['cores']} cores, going on with {cores()}: the last bits will differ"]
     return []
 
 
@@ -83,8 +83,13 @@ def environment() -> dict[str, Any]:
         "git_commit": git_commit(),
         "devices": [str(device) for device in jax.devices()],
         "platform": jax.default_backend(),
-        "cores": os.cpu_count(),
+        "cores": cores(),
     }
+
+
+def cores() -> int:
+    """Cores that this process may run on; sums on a CPU are split among them, so the last bits depend on it."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def git_commit() -> str | None:
