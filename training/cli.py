@@ -1,38 +1,85 @@
 """Command lines: flags in, one line and an exit code out.
 
-0 done; 2 refused, the user's mistake; 3 stopped on a non-finite value. Anything else is a bug and shows its traceback.
+0 done; 2 refused, the user's mistake; 3 stopped on a non-finite value; 130 interrupted from the keyboard. Anything else
+is a bug and shows its traceback.
 """
 
+import difflib
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from absl import flags
 
 from data.errors import DataError
 from training.errors import ConfigError, NonFiniteError
 
-DONE, REFUSED, NOT_FINITE = 0, 2, 3
+DONE, REFUSED, NOT_FINITE, INTERRUPTED = 0, 2, 3, 130
 
 
 def parse(argv: Sequence[str]) -> None:
-    """Reads absl flags and the config. Raises ConfigError, one line, for whatever is wrong with them."""
+    """Reads absl flags and the config. Raises ConfigError, one line, for whatever is wrong with them.
+
+    Raises SystemExit after --help.
+    """
+    if "--help" in argv:
+        print(sys.modules["__main__"].__doc__, flags.FLAGS.main_module_help(), sep="\n")
+        raise SystemExit(DONE)
+    given = _config_argument(argv)
+    # config_flags would say that a file is missing only when its config is first used, in five lines.
+    if given is not None and not Path(given.split(":", 1)[0]).is_file():
+        raise ConfigError(f"--config: there is no file {given.split(':', 1)[0]!r}")
     try:
         rest = flags.FLAGS(argv)
     except flags.Error as error:
-        raise ConfigError(_first_line(error)) from error
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        # config_flags lets the errors of ConfigDict and of the config file's own checks through as they are.
-        raise ConfigError(f"config: {_first_line(error)}") from error
-    except (ImportError, FileNotFoundError) as error:
-        raise ConfigError(f"config: cannot load the file: {_first_line(error)}") from error
+        raise ConfigError(_own_line(error)) from error
+    except (AttributeError, IndexError, KeyError) as error:
+        raise ConfigError(_unknown_override(argv, given or "") or f"--config={given}: {_own_line(error)}") from error
+    except (ImportError, SyntaxError, TypeError, ValueError) as error:
+        # config_flags lets the errors of ConfigDict and of the config file itself through as they are.
+        raise ConfigError(f"--config={given}: {_own_line(error)}") from error
     if len(rest) > 1:
         raise ConfigError(f"unexpected argument {rest[1]!r}: flags are written --name=value")
 
 
-def _first_line(error: BaseException) -> str:
-    text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-    return text.strip().splitlines()[0] if text.strip() else type(error).__name__
+def _config_argument(argv: Sequence[str]) -> str | None:
+    """The value of the last --config=value or --config value."""
+    value = None
+    for argument, following in zip(argv, [*argv[1:], None], strict=True):
+        if found := re.fullmatch("--?config(=(.*))?", argument):
+            value = found[2] if found[1] else following
+    return value
+
+
+def _own_line(error: BaseException) -> str:
+    """One line of an error. What a config file raised comes with its traceback as text, which ends with that line."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    if "Error whilst parsing config file" in str(error):
+        return re.sub(r"^\w+: ", "", lines[-1])
+    return lines[0]
+
+
+def _unknown_override(argv: Sequence[str], given: str) -> str | None:
+    """Names the first --config.a.b whose key the config has not: ConfigDict says only the last part of it."""
+    try:
+        config: Any = flags.FLAGS["config"].parser.parse(given)
+    except (AttributeError, IndexError, KeyError):
+        return None  # the file itself is at fault
+    for argument in argv:
+        if not (found := re.match(r"--?(?:no)?config\.([^=]+)", argument)):
+            continue
+        group, path = config, "config"
+        for name in found[1].split("."):
+            if not hasattr(group, "keys"):
+                return f"{path} has no keys of its own, got --config.{found[1]}"
+            if name not in group:
+                near = difflib.get_close_matches(name, group, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(group)}"
+                return f"unknown key {path}.{name}: {hint}"
+            group, path = group[name], f"{path}.{name}"
+    return None
 
 
 def guarded(main: Callable[[Sequence[str]], None], argv: Sequence[str]) -> int:
@@ -42,9 +89,17 @@ def guarded(main: Callable[[Sequence[str]], None], argv: Sequence[str]) -> int:
     except (ConfigError, DataError) as error:
         print(f"error: {error}", file=sys.stderr)
         return REFUSED
+    except OSError as error:
+        # A folder that may not be read or written, a full disk: nothing in the code can mend it.
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
+        return REFUSED
     except NonFiniteError as error:
         print(f"stopped: {error}", file=sys.stderr)
         return NOT_FINITE
+    except KeyboardInterrupt:
+        print("interrupted: the same command goes on where this one stopped", file=sys.stderr)
+        return INTERRUPTED
     return DONE
 
 
