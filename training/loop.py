@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from data.batching import Split, seed_batches, steps_per_epoch, training_batch
 from data.registry import open_splits, smoke_splits, task_spec
@@ -59,13 +60,15 @@ def train(config: ExperimentConfig, workdir: Path, data_dir: Path) -> None:
     splits = load_splits(config, data_dir)
     program = make_program(config, task_spec(config.data.request))
     steps_per_epoch(splits["train"], config.train.batch_size)
+    mesh = make_mesh(config.train.batch_size, "train.batch_size")
+    make_mesh(config.train.eval_batch_size, "train.eval_batch_size")
     times = probe_times(program.task.length)
     warnings = claim(workdir, config, {"probe_times": times})
     log = RunLog(workdir / LOG)
     try:
         for line in warnings:
             log.say(line)
-        Run(program, splits, workdir, times, log).go()
+        Run(program, splits, workdir, times, mesh, log).go()
     finally:
         log.close()
 
@@ -73,11 +76,18 @@ def train(config: ExperimentConfig, workdir: Path, data_dir: Path) -> None:
 class Run:
     """One run in progress."""
 
-    def __init__(self, program: Program, splits: dict[str, Split], workdir: Path, times: tuple[int, ...], log: RunLog):
+    def __init__(
+        self,
+        program: Program,
+        splits: dict[str, Split],
+        workdir: Path,
+        times: tuple[int, ...],
+        mesh: Mesh,
+        log: RunLog,
+    ):
         config = program.config
         self.program, self.config, self.splits, self.workdir, self.log = program, config, splits, workdir, log
-        self.mesh = make_mesh(config.train.batch_size, "train.batch_size")
-        make_mesh(config.train.eval_batch_size, "train.eval_batch_size")
+        self.mesh = mesh
         self.train_step = make_train_step(program)
         self.eval_step = make_eval_step(program)
         self.probe_step = make_probe_step(program, times)
