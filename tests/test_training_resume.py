@@ -13,10 +13,10 @@ from training.writers import MetricsLog
 
 
 def test_three_kills_change_nothing(tmp_path):
-    lines = []
-    assert kill_test.check(kill_test.command("lru"), tmp_path, kills=3, seed=0, say=lines.append) == [], "\n".join(
-        lines
-    )
+    lines: list[str] = []
+    # The moments of this seed come late enough that most kills fall into steps, evaluations and saves.
+    found = kill_test.check(kill_test.command("lru"), tmp_path, kills=3, seed=1436, say=lines.append)
+    assert found == [], "\n".join(lines)
 
 
 def finished_run(workdir: Path, *, steps: int = 3, loss: float = 0.5, parameter: float = 1.0, seconds: float = 1.0):
