@@ -1,0 +1,124 @@
+"""The demo's bookkeeping, figure and tables, on run folders written by hand."""
+
+import json
+import math
+
+import pytest
+
+from configs import demo
+from scripts import demo as script
+from scripts import demo_summary, figures
+from training.writers import MetricsLog
+
+ENERGY = {"rotrnn": 2.0, "rotrnn_folded": 20.0, "lru": 3.0}
+
+
+def write_run(folder, cell):
+    """A finished run: seed s and block b have energy ENERGY * 2^(s + b) at the end, gain half of it."""
+    values = demo.values_of(cell)
+    blocks = range(values["depth"])
+    folder.mkdir(parents=True)
+    with MetricsLog(folder / "metrics.jsonl", None) as log:
+        for step in (0, demo.STEPS // 2, demo.STEPS):
+            for seed in demo.SEEDS:
+                energy = [1.0 if step == 0 else ENERGY[values["layer"]] * 2.0 ** (seed + block) for block in blocks]
+                gain = [e / 2 for e in energy]
+                factors = {"state_gain": gain, "state_gain_max": [3 * g for g in gain], "state_energy_median": energy}
+                more = {"state_align": [4.0 for _ in blocks], "state_temporal": [0.5 for _ in blocks]}
+                log.write({"step": step, "seed": seed, "split": "train", "state_energy": energy, **factors, **more})
+                log.write({"step": step, "seed": seed, "split": "val", "accuracy": 0.3, "loss": 2.0})
+    seeds = {str(seed): {"accuracy": 0.3 + 0.01 * seed, "interval": [0.28, 0.34]} for seed in demo.SEEDS}
+    test = {"split": "test", "count": 2000, "seeds": seeds, "mean": 0.31, "std": 0.01}
+    baselines = {"majority": 0.164, "root_operator": 0.341}
+    (folder / "results.json").write_text(json.dumps([{**test, "baselines": baselines}]))
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    out = tmp_path_factory.mktemp("demo")
+    folders = {cell: out / name for cell, name in demo.CELLS.items()}
+    for cell, folder in folders.items():
+        write_run(folder, cell)
+    return out, folders
+
+
+def test_summary_names_every_run_layer_and_seed(runs):
+    out, folders = runs
+    printed = demo_summary.summarise(out, folders)
+    numbers = json.loads((out / "summary.json").read_text())
+    assert len(numbers["cells"]) == 9
+    for cell in numbers["cells"]:
+        assert {(x["seed"], x["block"]) for x in cell["layers"]} == {
+            (s, b) for s in (0, 1, 2) for b in range(cell["depth"])
+        }
+        first = next(x for x in cell["layers"] if (x["seed"], x["block"]) == (2, 1))
+        assert first["energy_end"] == 8 * ENERGY[cell["layer"]]
+        assert first["gain_end"] == 4 * ENERGY[cell["layer"]]
+    rows = (out / "summary.md").read_text().splitlines()
+    assert sum(row.startswith(("| RotRNN", "| LRU")) for row in rows) == 9 + 3 * 3 * (2 + 4 + 2)
+    for path in ("state_energy.png", "summary.md", "summary.json"):
+        assert str(out / path) in printed
+        assert (out / path).stat().st_size > 0
+
+
+def test_overview_has_geometric_means_scores_intervals_and_baselines(runs):
+    out, folders = runs
+    overview = demo_summary.summarise(out, folders)
+    # Depth 2, seeds 0..2, blocks 0..1: the mean exponent of 2 is 1 + 1/2.
+    assert (
+        f"| RotRNN | 2 | small | 1.00 | {2 * 2**1.5:.2f} (2.00 to 16.00) | {2**1.5:.3f} (24) | 4.00 | 0.50 |"
+        in overview
+    )
+    assert "31.0 ± 1.0 (test set ± 3.0)" in overview
+    assert "majority class 16.4 %" in overview
+    assert "root operator alone 34.1 %" in overview
+    assert demo_summary.MEANING in overview
+
+
+def test_figure_gets_every_layer_and_seed_of_every_run(runs, monkeypatch):
+    out, folders = runs
+    seen = {}
+    monkeypatch.setattr(figures, "state_energy", lambda rows, caption, path: seen.update(rows=rows, caption=caption))
+    demo_summary.summarise(out, folders)
+    assert [[panel.title for panel in row] for row in seen["rows"]][1] == [
+        "RotRNN, depth 4, small rate",
+        "RotRNN folded (no xi), depth 4, small rate",
+        "LRU, depth 4, small rate",
+    ]
+    for row, depth in zip(seen["rows"], (2, 4, 2), strict=True):
+        for panel in row:
+            assert sorted(curve.block for curve in panel.curves) == sorted(list(range(depth)) * 3)
+            assert all(list(curve.steps) == [0, 200, 400] for curve in panel.curves)
+    assert math.isclose(seen["rows"][0][2].curves[-1].energy[-1], 3.0 * 8)
+
+
+def test_a_run_is_finished_when_its_test_score_is_recorded(runs, tmp_path):
+    _, folders = runs
+    assert script._finished(next(iter(folders.values())))
+    (tmp_path / "results.json").write_text('[{"split": "val"}]')
+    assert not script._finished(tmp_path)
+    assert not script._finished(tmp_path / "missing")
+
+
+def test_progress_counts_the_last_whole_row(tmp_path):
+    assert script._steps_done(tmp_path) == 0
+    (tmp_path / "metrics.jsonl").write_text('{"step": 10}\n{"step": 20}\n{"step": 3')
+    assert script._steps_done(tmp_path) == 20
+
+
+def test_finished_demo_only_prints(runs, monkeypatch, capsys):
+    out, _ = runs
+    monkeypatch.setattr(script, "_run_all", lambda *_: pytest.fail("nothing is left to train"))
+    script.main(["demo", f"--out={out}"])
+    assert "| LRU | 4 | small |" in capsys.readouterr().out
+
+
+def test_unfinished_runs_are_trained_in_worker_order(runs, tmp_path, monkeypatch):
+    """All nine when nothing is there, the deep ones first."""
+    started = []
+    monkeypatch.setattr(script.prepare_data, "main", lambda _: 0)
+    monkeypatch.setattr(script, "ordered_map", lambda function, jobs, processes: started.extend(jobs) or iter(()))
+    monkeypatch.setattr(script, "summarise", lambda *_: "")
+    script.main(["demo", f"--out={tmp_path}", f"--data_dir={tmp_path}"])
+    assert [job.depth for job in started] == [4, 4, 4, 2, 2, 2, 2, 2, 2]
+    assert {job.cell for job in started} == set(demo.CELLS)
