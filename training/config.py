@@ -100,8 +100,10 @@ class ExperimentConfig:
     schema: int = field(default=SCHEMA)
 
     def __post_init__(self):
-        if not self.seeds or len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
-            raise ValueError(f"seeds must be distinct and not negative, at least one, got {self.seeds}")
+        if not self.seeds or len(set(self.seeds)) != len(self.seeds):
+            raise ValueError(f"seeds must be distinct, at least one, got {self.seeds}")
+        if min(self.seeds) < 0 or max(self.seeds) >= 2**31:
+            raise ValueError(f"seeds must be in 0..2^31-1, got {self.seeds}")
         if self.optim.warmup_steps > self.train.steps:
             raise ValueError(
                 f"optim.warmup_steps={self.optim.warmup_steps} is longer than train.steps={self.train.steps}"
@@ -158,23 +160,30 @@ def _build(kind: type, values: Any, where: str) -> Any:
     if missing:
         raise ConfigError(f"{where}.{missing[0]} is missing")
     arguments = {name: _value(hints[name], value, f"{where}.{name}") for name, value in values.items()}
-    if kind is ModelConfig and "options" in arguments:
-        arguments["options"] = _layer_options(arguments, f"{where}.options")
+    if kind is ModelConfig:
+        arguments["options"] = _layer_options(arguments["layer"], arguments.get("options", {}), f"{where}.options")
     try:
         return kind(**arguments)
     except ValueError as error:
         raise ConfigError(f"{where}: {error}") from error
 
 
-def _layer_options(arguments: dict[str, Any], where: str) -> dict[str, Any]:
-    """The options of the chosen layer, checked against the fields of its config."""
-    name = arguments["layer"]
+def _layer_options(name: str, options: dict[str, Any], where: str) -> dict[str, Any]:
+    """The options of the chosen layer, checked against the fields of its config.
+
+    Those not given are spelled out, so that a config.json of before an option was known says its default.
+    """
     if name not in LAYERS:
         raise ConfigError(f"config.model.layer: unknown layer {name!r}: expected one of {', '.join(LAYERS)}")
     hints = typing.get_type_hints(layer_spec(name).config)
-    options = arguments["options"]
     _check_names(options, [option for option in hints if option != "width"], where)
-    return {key: _value(hints[key], value, f"{where}.{key}") for key, value in options.items()}
+    given = {key: _value(hints[key], value, f"{where}.{key}") for key, value in options.items()}
+    spelled = {f.name: given.get(f.name, f.default) for f in dataclasses.fields(layer_spec(name).config)}
+    del spelled["width"]
+    missing = [key for key, value in spelled.items() if value is dataclasses.MISSING]
+    if missing:
+        raise ConfigError(f"{where}.{missing[0]} is missing")
+    return spelled
 
 
 def _check_names(values: Mapping[str, Any], known: list[str], where: str) -> None:
