@@ -33,3 +33,14 @@ def test_published_forms_match_the_reference_values(x64, name):
         scale = np.abs(values[what]).max()
         np.testing.assert_allclose(value, values[what], rtol=0, atol=1e-9 * scale, err_msg=what)
     np.testing.assert_array_equal(grad_u[1], 0)
+
+
+def test_bidirectional_lru_adds_the_same_recurrence_over_the_inputs_from_the_end(x64):
+    with np.load(FILES["lru"]) as file:
+        forward = {k.removeprefix("param_"): jnp.asarray(v) for k, v in file.items() if k.startswith("param_")}
+        u = jnp.asarray(file["input"])[None, :5]
+    run = jax.jit(textbook.lru)
+    backward = forward | {"C_re": forward["C_im"], "C_im": 2 * forward["C_re"], "D": jnp.zeros_like(forward["D"])}
+    both = forward | {"C_backward_re": backward["C_re"], "C_backward_im": backward["C_im"]}
+    expected = run(forward, u) + run(backward, u[:, ::-1])[:, ::-1]
+    np.testing.assert_allclose(run(both, u), expected, rtol=0, atol=1e-12)

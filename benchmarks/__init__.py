@@ -1,0 +1,1 @@
+"""Timing against the published forms of the layers; run as modules, they print Markdown tables."""
