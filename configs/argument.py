@@ -7,7 +7,7 @@ def parse_argument(text: str | None, kinds: dict[str, type]) -> dict:
     """The given keys with their values, each of its kind.
 
     A bool key may stand without a value ("smoke"). A tuple is one number, a range "0:5" or a list "0+3+7".
-    Raises ValueError for an unknown key (naming the nearest) or a value of a wrong type.
+    Raises ValueError for an unknown key (naming the nearest), a key given twice, or a value of a wrong type.
     """
     values = {}
     for part in filter(None, (text or "").split(",")):
@@ -16,6 +16,8 @@ def parse_argument(text: str | None, kinds: dict[str, type]) -> dict:
             near = difflib.get_close_matches(key, kinds, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(kinds)}"
             raise ValueError(f"unknown key {key!r} after the colon: {hint}")
+        if key in values:
+            raise ValueError(f"{key} is given twice after the colon")
         values[key] = _typed(key, value, kinds[key]) if given or kinds[key] is not bool else True
     return values
 

@@ -1,0 +1,176 @@
+"""Configs are data: they load at once, name what the code knows, and their commands can be run."""
+
+import ast
+import dataclasses
+import importlib
+import pathlib
+import shlex
+import sys
+
+import pytest
+
+from configs import argument, demo, layers, lra
+from data.registry import task_spec
+from models.registry import LAYERS
+from training.config import ExperimentConfig, from_config_dict
+
+FOLDER = pathlib.Path(layers.__file__).parent
+FILES = sorted(FOLDER.glob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_imports_nothing_slow(path):
+    imported = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0
+            imported.add((node.module or "").split(".")[0])
+    assert imported <= {"ml_collections", "configs", *sys.stdlib_module_names}
+
+
+def checked(module, text):
+    """The config of a string argument, as the code gets it."""
+    return from_config_dict(module.get_config(text).to_dict())
+
+
+def commands():
+    """The train.py commands of all docstrings: (file, arguments)."""
+    for path in FILES:
+        for line in (ast.get_docstring(ast.parse(path.read_text())) or "").splitlines():
+            if line.strip().startswith("python train.py"):
+                yield pytest.param(shlex.split(line)[2:], id=f"{path.stem}: {line.strip()}")
+
+
+def resolve(arguments):
+    """The checked config of a command line without overrides."""
+    (given,) = [a.removeprefix("--config=") for a in arguments if a.startswith("--config=")]
+    assert len(arguments) == 2
+    assert any(a.startswith("--workdir=") for a in arguments)
+    path, _, text = given.partition(":")
+    module = importlib.import_module(path.removesuffix(".py").replace("/", "."))
+    return checked(module, text)
+
+
+@pytest.mark.parametrize("arguments", list(commands()))
+def test_the_commands_of_docstrings_are_valid(arguments):
+    config = resolve(arguments)
+    assert isinstance(config, ExperimentConfig)
+    task_spec(config.data.request)
+
+
+def test_every_family_shows_a_command():
+    families = {path.stem for path in FILES if "def get_config" in path.read_text()}
+    shown = {str(case.id).split(":")[0] for case in commands()}
+    assert families == shown >= {"lra", "demo"}
+
+
+def test_options_are_those_of_the_layers():
+    assert layers.OPTIONS.keys() == LAYERS.keys()
+    for name, options in layers.OPTIONS.items():
+        fields = {field.name for field in dataclasses.fields(LAYERS[name].config)}
+        assert options.keys() == fields - {"width"}
+        LAYERS[name].make_config(32, options)
+
+
+def test_unknown_layer_has_no_options():
+    with pytest.raises(ValueError, match="unknown layer 'gru': expected one of rotrnn, lru"):
+        layers.options_of("gru")
+
+
+def test_options_of_changes_a_copy():
+    assert layers.options_of("lru", state_size=3)["state_size"] == 3
+    assert layers.LRU["state_size"] == 64
+
+
+@pytest.mark.parametrize("cell", demo.CELLS)
+def test_demo_cell_is_valid(cell):
+    config = checked(demo, cell)
+    assert config.seeds == (0, 1, 2)
+    assert config.model.layer_config().real_state_size == 64
+
+
+def test_demo_cells_are_all_layers_at_three_settings():
+    configs = [checked(demo, cell) for cell in demo.CELLS]
+    assert len({str(config) for config in configs}) == len(configs) == 9
+    assert {(c.model.depth, c.optim.lr) for c in configs} == {(2, 3e-3), (4, 3e-3), (2, 1e-2)}
+    folded = [c for c in configs if c.model.options.get("normalise") == "folded"]
+    assert len(folded) == 3
+
+
+@pytest.mark.parametrize(
+    ("get_config", "text", "message"),
+    [
+        (lra.get_config, "lair=lru", "unknown key 'lair' after the colon: did you mean 'layer'"),
+        (
+            lra.get_config,
+            "rate=large",
+            "unknown key 'rate' after the colon: known: task, layer, depth, direction, seeds",
+        ),
+        (lra.get_config, "layer=gru", "no row for task=listops, layer=gru: known rows are task=listops,layer=rotrnn, "),
+        (lra.get_config, "task=text", "no row for task=text, layer=rotrnn: known rows are task=listops,layer=rotrnn, "),
+        (lra.get_config, "depth=two", "depth='two' after the colon: expected an integer"),
+        (lra.get_config, "depth", "depth='' after the colon: expected an integer"),
+        (lra.get_config, "seeds=0-3", "seeds='0-3' after the colon: expected 3, 0:5 or 0\\+3\\+7"),
+        (lra.get_config, "seeds=0:3:2", "seeds='0:3:2' after the colon: expected 3, 0:5 or 0\\+3\\+7"),
+        (lra.get_config, "smoke=yes", "smoke='yes' after the colon: expected true or false"),
+        (lra.get_config, "depth=1,depth=2", "depth is given twice after the colon"),
+        (demo.get_config, "layer=s5", "layer='s5' after the colon: expected one of rotrnn, rotrnn_folded, lru"),
+        (demo.get_config, "rate=huge", "rate='huge' after the colon: expected one of small, large"),
+        (demo.get_config, "smoke", "unknown key 'smoke' after the colon: known: layer, depth, rate, seeds"),
+    ],
+)
+def test_refused_after_the_colon(get_config, text, message):
+    with pytest.raises(ValueError, match=message) as refusal:
+        get_config(text)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"), [("3", (3,)), ("0:3", (0, 1, 2)), ("0+4+7", (0, 4, 7)), ("5:7", (5, 6)), ("2:2", ())]
+)
+def test_forms_of_seeds(text, seeds):
+    assert argument.parse_argument(f"seeds={text}", {"seeds": tuple}) == {"seeds": seeds}
+    assert lra.get_config(f"seeds={text}").seeds == demo.get_config(f"seeds={text}").seeds == seeds
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("smoke", True), ("smoke=true", True), ("smoke=True", True), ("smoke=false", False)]
+)
+def test_forms_of_a_switch(text, value):
+    assert argument.parse_argument(text, {"smoke": bool}) == {"smoke": value}
+
+
+@pytest.mark.parametrize("text", [None, ""])
+def test_nothing_after_the_colon_is_the_default(text):
+    assert lra.get_config(text).to_dict() == lra.get_config("task=listops,layer=rotrnn,seeds=0").to_dict()
+
+
+def test_the_keys_change_what_they_name():
+    config = checked(lra, "layer=lru,depth=3,direction=bidirectional,seeds=1+2")
+    assert (config.model.layer, config.model.depth, config.seeds) == ("lru", 3, (1, 2))
+    assert config.model.options["direction"] == "bidirectional"
+    assert set(config.model.options) == layers.LRU.keys()
+
+
+@pytest.mark.parametrize("layer", list(layers.OPTIONS))
+def test_smoke_shrinks_to_seconds(layer):
+    full, small = (checked(lra, f"layer={layer}{end}") for end in ("", ",smoke"))
+    assert small.data.smoke
+    assert not full.data.smoke
+    assert task_spec(small.data.request).length <= 96 < task_spec(full.data.request).length
+    assert small.train.steps <= 12
+    assert small.train.batch_size <= 8
+    assert small.optim.warmup_steps < small.train.steps
+    assert max(small.model.width, small.model.layer_config().real_state_size) <= 32
+    assert small.model.depth <= 2
+    # All that happens in a run happens in a smoke: evaluations, probes and saves, not only at the end.
+    assert max(small.train.eval_every, small.train.probe_every, small.train.checkpoint_every) * 2 <= small.train.steps
+    assert small.model.mixing is full.model.mixing
+
+
+def test_a_config_is_made_anew_each_time():
+    lra.get_config("smoke").update({"model": {"options": {"heads": 1}}})
+    assert checked(lra, "").model.options["heads"] == 32
+    assert layers.ROTRNN["heads"] == 32
