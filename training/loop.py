@@ -94,6 +94,7 @@ class Run:
         batch = probe_batch(splits["val"], config.train.probe_size)
         self.probe_lengths = batch["lengths"]
         self.probe_inputs = jax.device_put(batch, replicated(self.mesh))
+        self.repairs: list[str] = []
         self.began = time.monotonic()
 
     def go(self) -> None:
@@ -101,12 +102,11 @@ class Run:
         config = self.config
         fresh, diagnostics = begin(self.program, self.probe_step, self.probe_inputs)
         state, start, meta = self._restore(jax.device_put(fresh, replicated(self.mesh)))
-        if "stopped" in meta and config.on_nonfinite is OnNonFinite.STOP:
+        if "stopped" in meta and (config.on_nonfinite is OnNonFinite.STOP or not np.asarray(state.alive).any()):
             raise NonFiniteError(meta["stopped"])
         self.log.say(parameter_table(self.program.abstract_params, config.model.layer, config.optim.groups))
         with MetricsLog(self.workdir / METRICS, start or None) as self.metrics:
-            for line in self.metrics.repairs:
-                self.log.say(f"repaired: {line}")
+            self._repaired(self.metrics.repairs)
             if start == config.train.steps:
                 self.log.say(f"finished already: {start} steps in {self.workdir}")
                 return
@@ -119,10 +119,16 @@ class Run:
         restored = checkpoint.restore(self.workdir / CHECKPOINTS, jax.eval_shape(lambda: fresh))
         if restored is None:
             return fresh, 0, {}
-        for line in restored.repairs:
-            self.log.say(f"repaired: {line}")
+        self.repairs = restored.meta.get("repairs", [])
+        self._repaired(restored.repairs)
         self.log.say(f"going on from step {restored.step}")
         return jax.device_put(restored.tree, replicated(self.mesh)), restored.step, restored.meta
+
+    def _repaired(self, lines: tuple[str, ...]) -> None:
+        """Says what was mended; every later checkpoint carries it into the results."""
+        for line in lines:
+            self.log.say(f"repaired: {line}")
+        self.repairs += lines
 
     def _steps(self, state: TrainState, start: int) -> None:
         train, total = self.config.train, self.config.train.steps
@@ -140,9 +146,9 @@ class Run:
                 if trouble or evaluating or saving:
                     trouble = [*trouble, *self._flush(pending, state, progress)]
                     pending = None
-                self._stop_on(trouble, state, step)
                 if evaluating:
                     state = self._evaluate(state, step)
+                self._stop_on(trouble, state, step)
                 if saving:
                     self._save(state, step, {})
         finally:
@@ -165,7 +171,8 @@ class Run:
             values = jax.device_get(metrics)
             rows = [dict(zip(StepMetrics._fields, column, strict=True)) for column in zip(*values, strict=True)]
             if progress is not None:
-                progress.update(step, float(np.mean(values.loss[values.bad == FINE])))
+                finite = values.loss[np.isfinite(values.loss)]
+                progress.update(step, float(finite.mean()) if finite.size else float("nan"))
         bad = [row.pop("bad", FINE) for row in rows]
         energies = [{}] * len(rows) if probe is None else probe_rows(probe, state.energy_ref, self.probe_lengths)
         if step % self.config.train.log_every == 0 or probe is not None or max(bad) > FINE:
@@ -189,6 +196,7 @@ class Run:
 
     def _save(self, state: TrainState, step: int, meta: dict[str, Any]) -> None:
         self.metrics.sync()
+        meta = {"repairs": self.repairs, **meta}
         checkpoint.save(self.workdir / CHECKPOINTS, step, jax.device_get(state), meta)
 
     def _describe(self, state: TrainState, place: int, step: int, index: int) -> str:

@@ -42,8 +42,8 @@ def score(workdir: Path, data_dir: Path, split: str, which: str) -> Record:
     found = evaluate(make_eval_step(program), params, splits[split], config.train.eval_batch_size, mesh)
     steps = np.asarray(state.best.step) if which == "best" else np.full(len(config.seeds), restored.step)
     record = _record(config, splits, split, which, steps, found)
-    if restored.repairs:
-        record["repairs"] = list(restored.repairs)
+    if repairs := [*restored.meta.get("repairs", []), *restored.repairs]:
+        record["repairs"] = repairs
     _write(workdir / RESULTS, record)
     return record
 
@@ -93,15 +93,19 @@ def read_results(path: Path) -> list[Record]:
     if not path.exists():
         return []
     try:
-        records = json.loads(path.read_text())
-    except ValueError as error:
+        records: list[Record] = json.loads(path.read_text())
+        set(map(_key, records))
+    except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} is damaged ({error}): remove it and score again") from error
     return records
 
 
+def _key(record: Record) -> tuple[str, str]:
+    return record["split"], record["checkpoint"]
+
+
 def _write(path: Path, record: Record) -> None:
-    key = (record["split"], record["checkpoint"])
-    kept = [other for other in read_results(path) if (other["split"], other["checkpoint"]) != key]
+    kept = [other for other in read_results(path) if _key(other) != _key(record)]
     write_json(path, [*kept, record])
 
 
