@@ -41,12 +41,12 @@ def state_energy(rows: Sequence[Sequence[Panel]], caption: str, path: Path) -> N
     for row, panels in zip(axes, rows, strict=True):
         for axis, panel in zip(row, panels, strict=True):
             _draw(axis, panel)
-        row[0].set_ylabel("relative to design")
+        row[0].set_ylabel("state energy / design value")
     for axis in axes[-1]:
         axis.set_xlabel("training step")
     keys = [Line2D([], [], color=BLOCK_COLOURS[b % len(BLOCK_COLOURS)], label=f"block {b + 1}") for b in blocks]
     keys += [
-        Line2D([], [], color="black", label="measured state energy"),
+        Line2D([], [], color="black", label="measured state energy (a line a seed)"),
         Line2D([], [], color="black", linestyle=(0, (4, 2)), label="white-input gain of the parameters"),
     ]
     figure.legend(handles=keys, loc="upper center", ncol=len(keys), frameon=False, fontsize=9)

@@ -30,3 +30,9 @@ def binomial_interval(accuracy: float, count: int) -> tuple[float, float]:
     centre = (accuracy + z * z / (2 * count)) / (1 + z * z / count)
     half = z / (1 + z * z / count) * np.sqrt(accuracy * (1 - accuracy) / count + z * z / (4 * count * count))
     return centre - half, centre + half
+
+
+def guesses_line(baselines: dict[str, float]) -> str:
+    """What simple guesses score, to stand beside every accuracy."""
+    scores = ", ".join(f"{name.replace('_', ' ')} {100 * value:.1f} %" for name, value in baselines.items())
+    return f"guessing: {scores}"

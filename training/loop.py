@@ -15,11 +15,11 @@ import numpy as np
 from jax.sharding import Mesh
 
 from data.batching import Split, seed_batches, steps_per_epoch, training_batch
-from data.registry import open_splits, smoke_splits, task_spec
+from data.registry import baselines, open_splits, smoke_splits, task_spec
 from training import checkpoint
 from training.config import ExperimentConfig, OnNonFinite
 from training.errors import NonFiniteError
-from training.evaluate import evaluate
+from training.evaluate import evaluate, guesses_line
 from training.mesh import make_mesh, replicated, split_batch
 from training.optim import parameter_table
 from training.probe import probe_batch, probe_rows, probe_times
@@ -94,6 +94,7 @@ class Run:
         batch = probe_batch(splits["val"], config.train.probe_size)
         self.probe_lengths = batch["lengths"]
         self.probe_inputs = jax.device_put(batch, replicated(self.mesh))
+        self.guesses = guesses_line(baselines(config.data.request, splits)["val"])
         self.repairs: list[str] = []
         self.began = time.monotonic()
 
@@ -191,7 +192,8 @@ class Run:
         for i, seed in enumerate(self.config.seeds):
             self._write(step, seed, "val", {name: value[i] for name, value in found.items()})
         accuracies = " ".join(f"{100 * a:.1f}" for a in found["accuracy"])
-        self.log.say(f"step {step}: validation accuracy {accuracies} % (seeds {self.config.seeds})")
+        seeds = ", ".join(map(str, self.config.seeds))
+        self.log.say(f"step {step}: validation accuracy {accuracies} % (seeds {seeds}); {self.guesses}")
         return state._replace(best=keep_best(state, jnp.asarray(step), jnp.asarray(found["accuracy"], jnp.float32)))
 
     def _save(self, state: TrainState, step: int, meta: dict[str, Any]) -> None:

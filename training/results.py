@@ -11,7 +11,7 @@ from data.registry import baselines, task_spec
 from training import checkpoint
 from training.config import ExperimentConfig
 from training.errors import ConfigError
-from training.evaluate import binomial_interval, evaluate
+from training.evaluate import binomial_interval, evaluate, guesses_line
 from training.files import write_json
 from training.loop import load_splits
 from training.mesh import make_mesh
@@ -113,9 +113,8 @@ def summary_line(record: Record) -> str:
     """The record in one line, beside what guessing scores."""
     spread = "" if record["std"] is None else f" +- {100 * record['std']:.1f}"
     low, high = binomial_interval(record["mean"], record["count"])
-    guesses = ", ".join(f"{name.replace('_', ' ')} {100 * value:.1f} %" for name, value in record["baselines"].items())
     return (
         f"{record['split']} accuracy {100 * record['mean']:.1f}{spread} % over {len(record['seeds'])} seed(s), "
         f"{record['checkpoint']} checkpoint, {record['data']}; 95 % interval of one test on {record['count']} records "
-        f"{100 * low:.1f} to {100 * high:.1f} %; guessing: {guesses}"
+        f"{100 * low:.1f} to {100 * high:.1f} %; {guesses_line(record['baselines'])}"
     )
