@@ -36,6 +36,7 @@ lint: ready
 
 bench: ready
 	$(RUN) -m benchmarks.layers
+	$(RUN) -m benchmarks.orthogonal
 
 kill-test: ready
 	$(RUN) -m scripts.kill_test

@@ -10,13 +10,9 @@ The gradient needs no second algorithm: with Q = exp(K) and S = skew part of Q^T
     dL/dK = int_0^1 e^{tK} S e^{-tK} dt,        mean over [0, 2h] = (mean over [0, h] + its rotation by e^{hK}) / 2,
 so it is doubled beside Y, and each doubling is an average, which amplifies no error.
 
-Measured against the alternatives: value and gradient, float32, two CPU cores; milliseconds for 8 matrices of order 8
-and for 8 of order 128 (entries of M: deviation 1), seconds to compile; worst orthogonality and relative gradient error
-at order 128, ||K||_2 = 318:
-    this file                            0.16    27   0.3   5e-7   6e-6
-    jax.scipy.linalg.expm                0.33    67   1.1   1e-5   9e-6   (and values off by 3e-3 at order 2, angle 23)
-    eigh of -iK, divided differences     0.15    54   0.2   6e-7   2e-5   (and 2.5 times slower on 64 of order 8)
-    Taylor of degree 8, 4 squarings      0.21    15   0.3   overflow      (orthogonal to 5e-3 at ||K||_2 = 32)
+Why not a library's: jax.scipy.linalg.expm is off by 1e-4 in float32 at order 2 and an angle of 23 (this file: 3e-7) and
+takes three times as long to compile; `python -m benchmarks.orthogonal` prints both. Plain scaling and squaring of exp
+loses orthogonality at large orders; eigenvectors of -iK cost more on many small matrices.
 """
 
 import jax

@@ -1,5 +1,7 @@
 """RotRNN and LRU against the reference values: outputs, every gradient, hidden states. One case per oracle file."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,10 +12,10 @@ from flax import nnx
 from lru import LRU, LRUConfig
 from rotrnn import RotRNN, RotRNNConfig
 from rotrnn.parametrize import original_basis
-from scans import DiagonalRecurrence, Direction, diagonal_layer
+from scans import Direction, diagonal_layer
 
 
-def build(name: str, values) -> DiagonalRecurrence:
+def build(name: str, values) -> Any:
     """The registered layer of an oracle file's sizes, with initial parameters."""
     parameters = {k.removeprefix("param_") for k in values if k.startswith("param_")}
     backward = any(k.startswith("C_backward") for k in parameters)
@@ -68,21 +70,16 @@ def test_output_and_all_gradients(x64, oracle, dtype, tolerance):
         np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * np.abs(expected).max(), err_msg=what)
 
 
-def test_hidden_states_of_rotrnn(x64, oracle):
-    name, values = oracle
+@pytest.mark.parametrize("name", [pytest.param(n, id=f"oracle-{n}") for n in FILES if n.startswith("rotrnn")])
+def test_hidden_states_and_head_energies_of_rotrnn(x64, name):
+    with np.load(FILES[name]) as file:
+        values = dict(file)
     layer = build(name, values)
     nnx.update(layer, _state(layer, evaluate(layer, values, "float64")[2]))
-    u = jnp.asarray(values["input"])[None]
-    if not isinstance(layer, RotRNN):
-        x = (lambda p: p[0] if isinstance(p, tuple) else p)(diagonal_layer(layer.system(), u, states="all")[2])
-        lam = np.exp(-np.exp(values["param_nu_log"]) + 1j * np.exp(values["param_theta_log"]))
-        b = (values["param_B_re"] + 1j * values["param_B_im"]) * np.exp(values["param_gamma_log"])[:, None]
-        step = np.asarray(x[0, 1:]) - lam * np.asarray(x[0, :-1])
-        np.testing.assert_allclose(step, values["input"][1:] @ b.T, atol=1e-12)
-        return
+    u, expected = jnp.asarray(values["input"])[None], values["hidden_states"]
     x = diagonal_layer(layer.system(), u, states="all")[2]
-    forward = x[0] if isinstance(x, tuple) else x
-    basis = layer.basis()
-    assert basis is not None
+    forward, basis = (x[0] if isinstance(x, tuple) else x), layer.basis()
     found = jnp.moveaxis(original_basis(forward[0], basis), 1, 0)
-    np.testing.assert_allclose(found, values["hidden_states"], atol=1e-9 * np.abs(values["hidden_states"]).max())
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9 * np.abs(expected).max())
+    energies = layer.state_energies(u, None, (1,))["energy"][: len(expected)]
+    np.testing.assert_allclose(energies, (expected**2).sum(2).mean(1), rtol=1e-9)
