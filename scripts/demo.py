@@ -23,6 +23,7 @@ from scripts import prepare_data
 from scripts.demo_summary import summarise
 from scripts.progress import Progress
 from training import cli
+from training.describe import warn_unused_gpu
 from training.workdir import METRICS, RESULTS
 
 SECONDS_BETWEEN_LOOKS = 1.0
@@ -68,6 +69,7 @@ def _finished(folder: Path) -> bool:
 def _run_all(jobs: Sequence[Job], data_dir: Path) -> None:
     if code := prepare_data.main(["listops", "--length_window=24:96", "--limit=6000", f"--data_dir={data_dir}"]):
         sys.exit(code)
+    warn_unused_gpu()
     cores = _cores()
     print(
         f"training {len(jobs)} runs of {len(demo.SEEDS)} seeds on {len(cores)} cores; logs in */train.log", flush=True
@@ -87,10 +89,14 @@ def _run_all(jobs: Sequence[Job], data_dir: Path) -> None:
 def run_cell(job: Job) -> None:
     """Trains and scores one cell, on one core of its own: for programs this small, two cores on one are slower."""
     _take_one_core()
+    import jax
+
     from training.config import from_config_dict
     from training.loop import train
     from training.results import score
 
+    # The cells share programs: evaluation is the same while training and when scoring, and at both rates.
+    jax.config.update("jax_compilation_cache_dir", str(job.folder.parent / "compiled"))
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         train(from_config_dict(demo.get_config(job.cell).to_dict()), job.folder, job.data_dir)
         score(job.folder, job.data_dir, "test", "last")
