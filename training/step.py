@@ -68,7 +68,7 @@ def make_train_step(program: Program) -> Callable[[TrainState, Any, jax.Array], 
         new_params = optax.apply_updates(params, updates)
         bad = _first_bad(loss, grads, new_params)
         new = jax.tree.map(lambda x, y: jnp.where(bad == FINE, x, y), (new_params, new_opt), (params, opt))
-        metrics = StepMetrics(loss, accuracy, optax.global_norm(grads), jnp.asarray(program.optimiser.lr(step)), bad)
+        metrics = StepMetrics(loss, accuracy, optax.tree.norm(grads), jnp.asarray(program.optimiser.lr(step)), bad)
         return *new, bad == FINE, metrics
 
     def rest(params, opt):
