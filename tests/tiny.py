@@ -9,9 +9,7 @@ from configs import lra
 from data.batching import Split, training_batch
 from data.spec import InputKind, TaskKind, TaskSpec
 from training.config import ExperimentConfig, from_config_dict
-from training.start import begin
-from training.state import Program, TrainState, make_program
-from training.step import make_probe_step
+from training.state import Program, TrainState, initial_params_of_all, initial_state, make_program
 
 TASK = TaskSpec("tiny", TaskKind.CLASSIFICATION, InputKind.TOKENS, input_width=6, length=12, classes=3)
 
@@ -34,10 +32,11 @@ def tiny_config(layer: str = "rotrnn", changes: dict[str, Any] | None = None) ->
 
 
 def tiny_split(records: int = 40, seed: int = 0) -> Split:
-    """Random records of `TASK` of 3 to 12 symbols; the label is the first symbol modulo 3."""
+    """Random records of `TASK` of 3 to 12 symbols; 1, 2 and 3 stand only in those of labels 0, 1 and 2."""
     draw = np.random.default_rng(seed)
-    symbols = [draw.integers(1, TASK.input_width, draw.integers(3, TASK.length + 1), np.uint8) for _ in range(records)]
-    return Split.from_records([s.tobytes() for s in symbols], [int(s[0]) % TASK.classes for s in symbols], TASK.length)
+    labels = draw.integers(0, TASK.classes, records)
+    symbols = [[1 + k, *draw.choice([1 + k, 4, 5], draw.integers(2, TASK.length))] for k in labels]
+    return Split.from_records([bytes(map(int, record)) for record in symbols], labels.tolist(), TASK.length)
 
 
 def stacked_batch(split: Split, seeds: tuple[int, ...], step: int, batch_size: int) -> dict[str, np.ndarray]:
@@ -46,10 +45,10 @@ def stacked_batch(split: Split, seeds: tuple[int, ...], step: int, batch_size: i
     return {key: np.stack([batch[key] for batch in batches]) for key in batches[0]}
 
 
-def fresh(config: ExperimentConfig, split: Split) -> tuple[Program, TrainState]:
-    """The program of `TASK` and its state before the first step."""
+def fresh(config: ExperimentConfig) -> tuple[Program, TrainState]:
+    """The program of `TASK` and its state before the first step, without the reference of the probe."""
     program = make_program(config, TASK)
-    return program, begin(program, make_probe_step(program, (1, 4)), split.gather(np.arange(8)))[0]
+    return program, initial_state(program, initial_params_of_all(program), ())
 
 
 def of_seed(tree: Any, place: int) -> Any:
