@@ -15,6 +15,7 @@ Exit code 0: all runs ended alike. 1: one did not, and the runs are kept. 2: a w
 import argparse
 import itertools
 import json
+import operator
 import os
 import random
 import shutil
@@ -23,8 +24,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,11 @@ import numpy as np
 from training import checkpoint
 
 REPOSITORY = Path(__file__).parents[1]
+POLL_SECONDS = 0.002
+
+
+Due = Callable[[float], bool]
+"""Whether to kill now, given the seconds since the start."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +54,9 @@ class _Before:
 
 @dataclass(frozen=True)
 class Kill:
-    """A kill ``moment`` seconds after a start, ``during`` what, and the step that the next start goes on from."""
+    """A kill some ``seconds`` after a start, ``during`` what, and the step that the next start goes on from."""
 
-    moment: float
+    seconds: float
     during: str
     step: int
 
@@ -82,33 +89,36 @@ def check(command: list[str], folder: Path, kills: int, seed: int, say: Callable
     rng = random.Random(seed)
     alone, again = folder / "alone", folder / "again"
     cold = _seconds_alone(command, alone)
-    shutil.copytree(_cache(alone), _cache(again))
+    shutil.copytree(cache_folder(alone), cache_folder(again))
     warm = _seconds_alone(command, again)
     say(f"left alone: {cold:.1f} s with an empty compilation cache, {warm:.1f} s with a full one")
     differences = _compare(alone, again, say)
     say("kill  second  during                goes on from step")
     made = run = 0
 
-    def moments() -> Iterator[float]:
+    def moments() -> Iterator[Due]:
         longest = cold
         while made < kills:
-            yield rng.uniform(0, longest)
+            yield partial(operator.le, rng.uniform(0, longest))
             longest = warm
 
     while made < kills:
         run += 1
+        made_before, begun = made, time.monotonic()
         workdir = folder / f"killed-{run}"
         for kill in until_it_ends(command, workdir, moments()):
             made += 1
-            say(f"{made:>4}  {kill.moment:6.2f}  {kill.during:<20}  {kill.step:>17}")
+            say(f"{made:>4}  {kill.seconds:6.2f}  {kill.during:<20}  {kill.step:>17}")
         differences += _compare(alone, workdir, say)
+        if made == made_before:  # it ended before its moment: the machine has less to do than when `cold` was measured
+            cold = min(cold, time.monotonic() - begun)
     return differences
 
 
 def _seconds_alone(command: list[str], workdir: Path) -> float:
-    before = time.monotonic()
-    assert list(until_it_ends(command, workdir, iter(()))) == []
-    return time.monotonic() - before
+    begun = time.monotonic()
+    assert list(until_it_ends(command, workdir, [])) == []
+    return time.monotonic() - begun
 
 
 def _compare(alone: Path, workdir: Path, say: Callable[[str], None]) -> list[str]:
@@ -117,32 +127,33 @@ def _compare(alone: Path, workdir: Path, say: Callable[[str], None]) -> list[str
     return [f"{workdir}: {line}" for line in found]
 
 
-def until_it_ends(command: list[str], workdir: Path, moments: Iterator[float]) -> Iterator[Kill]:
-    """Starts ``command`` until it ends by itself; kills it at each of ``moments`` (seconds after a start) before that.
+def until_it_ends(command: list[str], workdir: Path, kills: Iterable[Due]) -> Iterator[Kill]:
+    """Starts ``command`` until it ends by itself, and kills each start but the last when the next of ``kills`` is due.
 
     Raises:
       FailedRun: it ended with an error of its own.
     """
+    remaining = iter(kills)
     while True:
-        moment = next(moments, None)
+        due = next(remaining, None)
         before = _Before(_read(workdir / "train.log"), _read(workdir / "metrics.jsonl"), _newest(workdir))
-        code = _exit_code(command, workdir, moment)
+        code, seconds = _start(command, workdir, due)
         if code == 0:
             return
-        if code is not None:
+        if due is None or code != -signal.SIGKILL:
             *_, last = ["no word", *_output(workdir).read_text().splitlines()]
             raise FailedRun(f"{workdir} ended with exit code {code}: {last}")
-        assert moment is not None
-        yield Kill(moment, _during(workdir, before), _newest(workdir))
+        yield Kill(seconds, _during(workdir, before), _newest(workdir))
 
 
-def _exit_code(command: list[str], workdir: Path, moment: float | None) -> int | None:
-    """None if it was killed after ``moment`` seconds."""
+def _start(command: list[str], workdir: Path, due: Due | None) -> tuple[int, float]:
+    """Exit code and seconds of one start."""
     # A cache of its own: a kill can leave half an entry in it, and others may share the one of the environment.
     environment = os.environ | {
-        "JAX_COMPILATION_CACHE_DIR": str(_cache(workdir)),
+        "JAX_COMPILATION_CACHE_DIR": str(cache_folder(workdir)),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
     }
+    begun = time.monotonic()
     with _output(workdir).open("ab") as output:
         child = subprocess.Popen(
             [*command, f"--workdir={workdir}"],
@@ -153,13 +164,14 @@ def _exit_code(command: list[str], workdir: Path, moment: float | None) -> int |
             start_new_session=True,
         )
         try:
-            return child.wait(moment)
-        except subprocess.TimeoutExpired:
-            return None
+            while due is not None and child.poll() is None and not due(time.monotonic() - begun):
+                time.sleep(POLL_SECONDS)
+            if due is None:
+                child.wait()
         finally:
             if child.poll() is None:
                 os.killpg(child.pid, signal.SIGKILL)
-                child.wait()
+    return child.wait(), time.monotonic() - begun
 
 
 def _during(workdir: Path, before: _Before) -> str:
@@ -222,7 +234,8 @@ def _output(workdir: Path) -> Path:
     return workdir.with_suffix(".out")
 
 
-def _cache(workdir: Path) -> Path:
+def cache_folder(workdir: Path) -> Path:
+    """The folder of jax's compilation cache."""
     return workdir.with_suffix(".cache")
 
 

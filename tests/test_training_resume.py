@@ -1,5 +1,6 @@
 """A run that is killed and started again ends bit for bit like one left alone."""
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -13,10 +14,58 @@ from training.writers import MetricsLog
 
 
 def test_three_kills_change_nothing(tmp_path):
+    """In a compilation, in the middle of a save, and between two steps."""
+    command, alone, killed = kill_test.command("lru"), tmp_path / "alone", tmp_path / "killed"
+    assert list(kill_test.until_it_ends(command, alone, [])) == []
+    shutil.copytree(kill_test.cache_folder(alone), kill_test.cache_folder(killed))
+
+    def compiling(_: float) -> bool:
+        return (killed / "train.log").exists()
+
+    def saving(_: float) -> bool:
+        committed = [(path / checkpoint.MANIFEST).exists() for path in (killed / "checkpoints").glob("[0-9]*")]
+        return any(committed) and not all(committed)
+
+    def beyond_step_40(_: float) -> bool:
+        metrics = killed / "metrics.jsonl"
+        return metrics.exists() and b'"step": 42' in metrics.read_bytes()
+
+    kills = list(kill_test.until_it_ends(command, killed, [compiling, saving, beyond_step_40]))
+    first, second, third = (kill.step for kill in kills)
+    assert first == 0
+    assert 4 <= second < 40 <= third
+    assert kill_test.differ(alone, killed) == []
+
+
+STAND_IN = """
+import os, pathlib, sys, time
+workdir = pathlib.Path(sys.argv[-1].removeprefix("--workdir="))
+workdir.mkdir(exist_ok=True)
+pathlib.Path(os.environ["JAX_COMPILATION_CACHE_DIR"]).mkdir(exist_ok=True)
+again = (workdir / "begun").exists()
+(workdir / "begun").touch()
+time.sleep(1)
+(workdir / "result").write_text("began again" if again and "forgetful" in sys.argv else "went on")
+"""
+
+
+@pytest.mark.parametrize("kind", ["faithful", "forgetful"])
+def test_random_kills_are_all_made_and_every_run_is_compared(tmp_path, monkeypatch, kind):
+    def differ(alone: Path, workdir: Path) -> list[str]:
+        return ["result"] if (alone / "result").read_text() != (workdir / "result").read_text() else []
+
+    monkeypatch.setattr(kill_test, "differ", differ)
     lines: list[str] = []
-    # The moments of this seed come late enough that most kills fall into steps, evaluations and saves.
-    found = kill_test.check(kill_test.command("lru"), tmp_path, kills=3, seed=1436, say=lines.append)
-    assert found == [], "\n".join(lines)
+    command = [sys.executable, "-c", STAND_IN, kind]
+    found = kill_test.check(command, tmp_path, kills=4, seed=0, say=lines.append)
+    assert [line.split()[0] for line in lines if line.strip()[0].isdigit()] == ["1", "2", "3", "4"]
+    runs = {path.parent for path in tmp_path.glob("killed-*/result")}
+    assert {line.split()[0] for line in lines if line.startswith("killed-")} == {path.name for path in runs}
+    if kind == "faithful":
+        assert found == []
+    else:
+        assert found
+        assert set(found) <= {f"{path}: result" for path in runs}
 
 
 def finished_run(workdir: Path, *, steps: int = 3, loss: float = 0.5, parameter: float = 1.0, seconds: float = 1.0):
@@ -64,20 +113,30 @@ with (workdir / "train.log").open("a") as log:
     log.write("start\\n")
 if len((workdir / "train.log").read_text().splitlines()) < 3:
     time.sleep(60)
+time.sleep(0.5)
 """
 
 
 def test_a_run_is_killed_at_each_moment_and_then_left_to_end(tmp_path):
     command = [sys.executable, "-c", COUNTS_ITS_STARTS]
-    kills = list(kill_test.until_it_ends(command, tmp_path / "run", iter([1.5, 2.0])))
-    assert kills == [kill_test.Kill(1.5, "start", 0), kill_test.Kill(2.0, "start", 0)]
+    log = tmp_path / "run" / "train.log"
+
+    def begun(_: float) -> bool:
+        return log.exists() and log.read_text().endswith("start\n")
+
+    def begun_again(seconds: float) -> bool:
+        return seconds > 0.5 and len(log.read_text().splitlines()) == 2
+
+    kills = list(kill_test.until_it_ends(command, tmp_path / "run", [begun, begun_again]))
+    assert [(kill.during, kill.step) for kill in kills] == [("start", 0), ("start", 0)]
+    assert 0.5 < kills[1].seconds < 60
     assert (tmp_path / "run" / "train.log").read_text() == "start\n" * 3
 
 
 def test_a_run_that_fails_by_itself_is_not_a_difference_but_an_error(tmp_path):
     command = [sys.executable, "-c", "import sys; sys.exit('error: no such task')"]
     with pytest.raises(kill_test.FailedRun, match=r"ended with exit code 1: error: no such task$"):
-        list(kill_test.until_it_ends(command, tmp_path / "run", iter(())))
+        list(kill_test.until_it_ends(command, tmp_path / "run", []))
 
 
 def test_the_command_says_pass_or_fail(tmp_path, monkeypatch, capsys):
