@@ -1,6 +1,7 @@
 """diagonal_layer against the float64 loop: directions, masks, resets, carried state, streaming, stationary start."""
 
 import itertools
+import time
 
 import jax
 import jax.numpy as jnp
@@ -205,3 +206,43 @@ def test_methods_are_chosen_by_name_and_agree_in_float32():
     np.testing.assert_array_equal(auto, sequential)
     np.testing.assert_allclose(associative, sequential, rtol=0, atol=1e-5)
     assert not np.array_equal(associative, sequential)
+
+
+def gradient_program(steps):
+    """The compiled layer with all its gradients, at a fixed small size."""
+    system = jax.tree.map(jnp.float32, make_system())
+
+    def run(system, u, g):
+        (y, h_last), vjp = jax.vjp(lambda s, u: diagonal_layer(s, u, method=ScanMethod.SEQUENTIAL), system, u)
+        return y, vjp((g, h_last))
+
+    u = jnp.zeros((2, steps, WIDTH), jnp.float32)
+    return jax.jit(run).lower(system, u, u)
+
+
+def test_program_is_small_compiles_fast_and_does_not_grow_with_time():
+    """The bounds leave a factor of about four: an unrolled or expanded loop breaks them by far."""
+    sizes = [len(gradient_program(steps).as_text().splitlines()) for steps in (64, 16384)]
+    assert sizes[0] == sizes[1] < 800
+    jax.config.update("jax_enable_compilation_cache", False)
+    try:
+        began = time.process_time()
+        gradient_program(16384).compile()
+        assert time.process_time() - began < 12
+    finally:
+        jax.config.update("jax_enable_compilation_cache", True)
+
+
+def test_states_are_the_only_arrays_as_long_as_time():
+    """The transition is never expanded over time: what has T x N entries is made from inputs or states."""
+    modes, steps = 64, 512
+    fixed = jnp.zeros(modes)
+    weights = jnp.zeros((modes, WIDTH))
+    system = DiagonalSystem(fixed, fixed, weights, weights, weights.T, weights.T, jnp.zeros(WIDTH))
+    for method in METHODS:
+        run = lambda u, m=method: diagonal_layer(system, u, method=m)[0]  # noqa: E731
+        jaxpr = jax.make_jaxpr(run)(jnp.zeros((1, steps, WIDTH))).jaxpr
+        spread = [
+            e for e in jaxpr.eqns if e.primitive.name == "broadcast_in_dim" and e.outvars[0].aval.size >= steps * modes
+        ]
+        assert not spread, method
