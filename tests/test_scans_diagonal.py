@@ -221,14 +221,14 @@ def gradient_program(steps):
 
 
 def test_program_is_small_compiles_fast_and_does_not_grow_with_time():
-    """The bounds leave a factor of about four: an unrolled or expanded loop breaks them by far."""
+    """An unrolled or expanded loop breaks these bounds by far; a busy machine does not."""
     sizes = [len(gradient_program(steps).as_text().splitlines()) for steps in (64, 16384)]
     assert sizes[0] == sizes[1] < 800
     jax.config.update("jax_enable_compilation_cache", False)
     try:
         began = time.process_time()
         gradient_program(16384).compile()
-        assert time.process_time() - began < 12
+        assert time.process_time() - began < 30
     finally:
         jax.config.update("jax_enable_compilation_cache", True)
 
