@@ -5,7 +5,9 @@ is a bug and shows its traceback.
 """
 
 import difflib
+import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -84,6 +86,7 @@ def _unknown_override(argv: Sequence[str], given: str) -> str | None:
 
 def guarded(main: Callable[[Sequence[str]], None], argv: Sequence[str]) -> int:
     """Runs `main` and turns what it refuses or stops on into one line on stderr and an exit code."""
+    signal.signal(signal.SIGINT, _interrupted)
     try:
         main(argv)
     except (ConfigError, DataError) as error:
@@ -97,10 +100,17 @@ def guarded(main: Callable[[Sequence[str]], None], argv: Sequence[str]) -> int:
     except NonFiniteError as error:
         print(f"stopped: {error}", file=sys.stderr)
         return NOT_FINITE
-    except KeyboardInterrupt:
-        print("interrupted: the same command goes on where this one stopped", file=sys.stderr)
-        return INTERRUPTED
     return DONE
+
+
+def _interrupted(*_: object) -> None:
+    """Ends the process on the spot, which a run survives like any other kill.
+
+    A KeyboardInterrupt would surface as another error in some imports, and leave the threads of XLA and orbax at work:
+    they print tracebacks, or crash, while the interpreter shuts down.
+    """
+    os.write(2, b"interrupted: the same command goes on where this one stopped\n")
+    os._exit(INTERRUPTED)
 
 
 def require(values: flags.FlagValues, *names: str) -> None:

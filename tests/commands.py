@@ -1,0 +1,73 @@
+"""train.py and eval.py as a user calls them, in this process or in one of their own."""
+
+import io
+import os
+import pathlib
+import runpy
+import signal
+import subprocess
+import sys
+import warnings
+from contextlib import redirect_stderr, redirect_stdout
+from typing import NamedTuple
+
+import pytest
+from absl import flags
+
+ROOT = pathlib.Path(__file__).parent.parent
+TINY = "--config=configs/lra.py:layer=lru,direction=forward,depth=1,seeds=0:2,smoke"
+
+FLAGS = {"config", "workdir", "data_dir", "print", "split", "checkpoint"}
+"""What the two scripts define."""
+
+
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+def call(script: str, *arguments: object) -> Ended:
+    """Runs a script in this process, which has its imports already; whatever is no exit is raised."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the load_module", DeprecationWarning)  # how ml_collections loads a config
+        patch.setattr(sys, "argv", [script, *map(str, arguments)])
+        patch.chdir(ROOT)
+        interrupt = signal.getsignal(signal.SIGINT)
+        try:
+            with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as end:
+                runpy.run_path(str(ROOT / script), run_name="__main__")
+        finally:
+            signal.signal(signal.SIGINT, interrupt)
+            for name in [name for name in flags.FLAGS if name.split(".")[0] in FLAGS]:
+                delattr(flags.FLAGS, name)
+            sys.modules.pop("config_config", None)  # the next config file would be executed on top of it
+    assert isinstance(end.value.code, int)
+    return Ended(end.value.code, out.getvalue(), err.getvalue())
+
+
+def start(script: str, *arguments: object) -> subprocess.Popen:
+    """Starts a script in a process of its own."""
+    environment = os.environ | {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    command = [sys.executable, script, *map(str, arguments)]
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def run(script: str, *arguments: object) -> Ended:
+    """Runs a script in a process of its own."""
+    process = start(script, *arguments)
+    out, err = process.communicate(timeout=240)
+    return Ended(process.returncode, out, err)
+
+
+def assert_refused(ended: Ended, line: str) -> None:
+    """Exit 2, and exactly one line on stderr, which contains `line`."""
+    assert ended.code == 2, ended
+    assert ended.err.startswith("error: ")
+    assert ended.err.count("\n") == 1, ended.err
+    assert line in ended.err
