@@ -68,6 +68,8 @@ def read_config(workdir: Path) -> tuple[ExperimentConfig, dict[str, Any]]:
         record = json.loads(path.read_text())
         config = from_config_dict(record["config"])
         record["cores"]
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}: is {workdir} the folder of a run?") from error
     except (ValueError, KeyError, TypeError) as error:
