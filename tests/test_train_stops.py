@@ -1,0 +1,213 @@
+"""Runs that stop early, by a non-finite value, an interrupt or damage, and what the same command then does."""
+
+import json
+import shutil
+import signal
+import time
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from commands import TINY, assert_refused, call, start
+
+from scripts.kill_test import differ
+from training import checkpoint, loop, step
+from training.writers import read_metrics
+
+CONTINUE = "--config.on_nonfinite=continue"
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """A run left alone; its tests leave it as it is."""
+    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    assert call("train.py", TINY, f"--workdir={folder}").code == 0
+    return folder
+
+
+@pytest.fixture
+def copy(undisturbed, tmp_path):
+    """A copy of that run."""
+    return shutil.copytree(undisturbed, tmp_path / "run")
+
+
+def final_leaves(folder):
+    """The last checkpoint by path, as arrays (S, ...)."""
+    folder = folder / "checkpoints"
+    last = checkpoint.steps(folder)[-1]
+    restored = checkpoint.restore(folder, checkpoint.saved_leaves(folder, last), last)
+    assert restored is not None
+    return {path: np.asarray(leaf) for path, leaf in restored.tree.items()}
+
+
+def rows_of(folder, seed):
+    """The metrics of a seed without the time they took."""
+    rows = read_metrics(folder / "metrics.jsonl")
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in rows if row["seed"] == seed]
+
+
+def poison(monkeypatch, path, at=5):
+    """Makes a parameter of the second seed infinite before update `at`, counted from 0: step at + 1 is the bad one."""
+
+    def make(program):
+        train_step = step.make_train_step(program)
+
+        def poisoned(state, batch, done):
+            if int(done) == at:
+                group = state.params
+                for key in path[:-1]:
+                    group = group[key]
+                group[path[-1]] = group[path[-1]].at[1].set(jnp.inf)
+            return train_step(state, batch, done)
+
+        return poisoned
+
+    monkeypatch.setattr(loop, "make_train_step", make)
+
+
+def test_a_seed_gone_bad_stops_the_run_and_says_so_again(undisturbed, tmp_path, monkeypatch):
+    poison(monkeypatch, ("head", "bias"))
+    line = "stopped: seed 1, step 6: the loss is not finite\n"
+    folder, steady = tmp_path / "stopped", tmp_path / "steady"
+    first = call("train.py", TINY, f"--workdir={folder}")
+    assert (first.code, first.err) == (3, line)
+    # Seen one step late: the rows of that step are there, and the state is saved.
+    assert checkpoint.steps(folder / "checkpoints")[-1] == 7
+    rows = rows_of(folder, 1)
+    assert rows[-2]["step"] == 6
+    assert np.isnan(rows[-2]["loss"])
+    assert rows_of(folder, 0) == [row for row in rows_of(undisturbed, 0) if row["step"] <= 7]
+    again = call("train.py", TINY, f"--workdir={folder}")
+    assert (again.code, again.err) == (3, line)
+
+    # Continued, the other seed ends as if nothing had happened, and the bad one where it was.
+    assert call("train.py", TINY, f"--workdir={folder}", CONTINUE).code == 0
+    leaves, expected = final_leaves(folder), final_leaves(undisturbed)
+    assert leaves["alive"].tolist() == [True, False]
+    for path, leaf in expected.items():
+        assert leaves[path][0].tobytes() == leaf[0].tobytes(), path
+    assert rows_of(folder, 0) == rows_of(undisturbed, 0)
+    assert leaves["params/encoder/dense/kernel"][1].tobytes() != expected["params/encoder/dense/kernel"][1].tobytes()
+
+    # A run that was to go on from the first ends the same; and a dead seed can still be scored.
+    ended = call("train.py", TINY, f"--workdir={steady}", CONTINUE)
+    assert ended.code == 0
+    assert "seed 1, step 6: the loss is not finite" in ended.out
+    assert differ(folder, steady) == []
+    assert call("eval.py", f"--workdir={folder}", "--checkpoint=last").code == 0
+    (record,) = json.loads((folder / "results.json").read_text())
+    # What was planted is in its parameters, so its loss is null.
+    assert record["seeds"]["1"]["loss"] is None
+    assert record["seeds"]["0"]["loss"] > 0
+
+
+def test_the_block_at_fault_is_named(tmp_path, monkeypatch):
+    poison(monkeypatch, ("blocks", 0, "layer", "D"), at=1)
+    ended = call("train.py", TINY, f"--workdir={tmp_path / 'run'}")
+    assert ended.code == 3
+    assert ended.err == "stopped: seed 1, step 2: the loss is not finite, first in the output of blocks/0\n"
+
+
+def test_a_bad_last_step_stops_too_and_its_evaluation_is_not_lost(tmp_path, monkeypatch):
+    poison(monkeypatch, ("head", "bias"), at=11)
+    folder = tmp_path / "run"
+    for _ in range(2):
+        assert call("train.py", TINY, f"--workdir={folder}").err == "stopped: seed 1, step 12: the loss is not finite\n"
+    assert [row["step"] for row in rows_of(folder, 0) if row["split"] == "val"] == [0, 4, 8, 12]
+    assert call("train.py", TINY, f"--workdir={folder}", CONTINUE).code == 0
+
+
+def test_a_rate_that_is_too_large_ends_every_seed(tmp_path):
+    """A run without a seed left ends, also one that is to continue."""
+    command = [TINY, "--config.optim.lr=1e38", "--config.optim.ssm_lr=1e38", f"--workdir={tmp_path / 'run'}"]
+    first = call("train.py", *command, CONTINUE)
+    assert first.code == 3
+    for seed in (0, 1):
+        assert f"seed {seed}, step " in first.err
+    assert first.err.count("\n") == 1
+    assert all(np.isfinite(leaf).all() for path, leaf in final_leaves(tmp_path / "run").items() if "params" in path)
+    assert not final_leaves(tmp_path / "run")["alive"].any()
+    assert call("train.py", *command, CONTINUE)[::2] == first[::2]
+    assert call("train.py", *command)[::2] == first[::2]
+
+
+def test_control_c_ends_the_process_with_one_line_and_the_run_goes_on(tmp_path):
+    command = [TINY, f"--workdir={tmp_path / 'run'}", "--config.train.steps=40"]
+    process = start("train.py", *command)
+    deadline = time.monotonic() + 120
+    while not checkpoint.steps(tmp_path / "run" / "checkpoints"):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "interrupted: the same command goes on where this one stopped\n"), out
+    ended = call("train.py", *command)
+    assert ended.code == 0
+    assert "going on from step " in ended.out
+    assert checkpoint.steps(tmp_path / "run" / "checkpoints")[-1] == 40
+
+
+def damage(step_folder, how):
+    """Damages the largest file of a checkpoint."""
+    largest = max((path for path in step_folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    content = bytearray(largest.read_bytes())
+    if how == "truncated":
+        content = content[: len(content) // 2]
+    else:
+        content[len(content) // 2] ^= 16
+    largest.write_bytes(content)
+
+
+@pytest.mark.parametrize("how", ["truncated", "one bit flipped"])
+def test_a_damaged_newest_checkpoint_is_passed_over(undisturbed, copy, how):
+    damage(copy / "checkpoints" / "12", how)
+    # Scored before it is mended, it says what it passed over.
+    assert call("eval.py", f"--workdir={copy}", "--checkpoint=last").code == 0
+    (record,) = json.loads((copy / "results.json").read_text())
+    assert record["seeds"]["0"]["step"] == 8
+    assert "checkpoint 12 is damaged" in record["repairs"][0]
+
+    ended = call("train.py", TINY, f"--workdir={copy}")
+    assert (ended.code, ended.err) == (0, "")
+    (said,) = [line for line in ended.out.splitlines() if line.startswith("repaired: ")]
+    assert "checkpoint 12 is damaged" in said
+    assert "renamed damaged-12, going on from checkpoint 8" in said
+    assert said in (copy / "train.log").read_text()
+    assert differ(undisturbed, copy) == []
+    assert (copy / "checkpoints" / "damaged-12").is_dir()
+    assert call("eval.py", f"--workdir={copy}", "--checkpoint=last").code == 0
+    (record,) = json.loads((copy / "results.json").read_text())
+    assert record["seeds"]["0"]["step"] == 12
+    assert [f"repaired: {line}" for line in record["repairs"]] == [said]
+
+
+def test_metrics_cut_in_a_line_are_mended(undisturbed, copy):
+    shutil.rmtree(copy / "checkpoints" / "12")
+    content = (copy / "metrics.jsonl").read_bytes()
+    (copy / "metrics.jsonl").write_bytes(content[: content.rindex(b'"accuracy"')])
+    ended = call("train.py", TINY, f"--workdir={copy}")
+    assert ended.code == 0
+    (said,) = [line for line in ended.out.splitlines() if line.startswith("repaired: ")]
+    assert said.startswith("repaired: metrics.jsonl: the last line, ")
+    assert differ(undisturbed, copy) == []
+    assert call("eval.py", f"--workdir={copy}").code == 0
+    (record,) = json.loads((copy / "results.json").read_text())
+    assert [f"repaired: {line}" for line in record["repairs"]] == [said]
+
+
+def test_a_run_with_nothing_intact_is_refused_and_left_as_it_is(copy):
+    for saved in ("8", "12"):
+        damage(copy / "checkpoints" / saved, "truncated")
+    before = {path: path.read_bytes() for path in (copy / "checkpoints").rglob("*") if path.is_file()}
+    assert_refused(call("train.py", TINY, f"--workdir={copy}"), "every checkpoint in ")
+    assert_refused(call("eval.py", f"--workdir={copy}"), "every checkpoint in ")
+    assert {path: path.read_bytes() for path in (copy / "checkpoints").rglob("*") if path.is_file()} == before
+
+
+def test_a_full_disk_ends_with_one_line(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("training.writers.MetricsLog.write", full)
+    assert call("train.py", TINY, f"--workdir={tmp_path / 'run'}")[::2] == (2, "error: No space left on device\n")
