@@ -40,7 +40,10 @@ REFUSED = {
     "fraction in a tuple": ({"seeds": (0, 1.5)}, r"config.seeds\[1\] must be of type int, got 1.5"),
     "value for a group": ({"optim": 3}, "config.optim must be a group of keys, got 3"),
     "value for the options": ({"model.options": 3}, "config.model.options must be a group of keys, got 3"),
-    "wrong type of an option": ({"model.options.heads": "4"}, "config.model.options.heads must be of type int, got '4'"),
+    "wrong type of an option": (
+        {"model.options.heads": "4"},
+        "config.model.options.heads must be of type int, got '4'",
+    ),
     "nan rate": ({"optim.lr": math.nan}, "config.optim.lr must be a finite number, got nan"),
     "infinite rate": ({"optim.ssm_lr": math.inf}, "config.optim.ssm_lr must be a finite number, got inf"),
     "nan option": ({"model.options.gamma_max": math.nan}, "options.gamma_max must be a finite number"),
@@ -53,7 +56,10 @@ REFUSED = {
     "odd state per head": ({"model.options.state_size": 12}, "must be even .* 12/4 = 3"),
     "heads that do not divide": ({"model.options.heads": 3}, "state_size=16 is not divisible by heads=3"),
     "unknown mixing": ({"model.mixing": "glu"}, "config.model.mixing: .* 'glu': expected one of full_glu, half_glu1"),
-    "unknown option value": ({"model.options.normalise": "no"}, "options.normalise: .* 'no': expected one of xi, folded"),
+    "unknown option value": (
+        {"model.options.normalise": "no"},
+        "options.normalise: .* 'no': expected one of xi, folded",
+    ),
     "unknown groups": ({"optim.groups": "all"}, "config.optim.groups: .* 'all': expected one of standard, BandCdecay"),
     "unknown reaction": ({"on_nonfinite": "wait"}, "config.on_nonfinite: .* expected one of stop, continue"),
     "no seed": ({"seeds": ()}, r"seeds must be distinct, at least one, got \(\)"),
