@@ -11,12 +11,13 @@ MARGIN = 1e-6
 def ring(key: jax.Array, modes: int, r_min: float, r_max: float) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
     """nu_log and gamma_log for |lambda| uniform in area on the ring [r_min, r_max].
 
-    |lambda|^2 ~ U(r_min^2, r_max^2), nu_log = log(-log|lambda|), gamma_log = log(1 - |lambda|^2) / 2. Both are formed
-    from q = 1 - |lambda|^2, so that nothing cancels near the unit circle.
+    |lambda|^2 ~ U(r_min^2, r_max^2), nu_log = log(-log|lambda|), gamma_log = log(1 - |lambda|^2) / 2. Large
+    |lambda| are formed from q = 1 - |lambda|^2, so that nothing cancels near the unit circle nor near 0.
     """
     u = jax.random.uniform(key, (modes,), minval=MARGIN, maxval=1 - MARGIN)
+    squared = u * (r_max**2 - r_min**2) + r_min**2
     q = (1 - u) * (r_max**2 - r_min**2) + (1 - r_max**2)
-    return jnp.log(-0.5 * jnp.log1p(-q)), 0.5 * jnp.log(q)
+    return jnp.log(-0.5 * jnp.where(squared < 0.5, jnp.log(squared), jnp.log1p(-q))), 0.5 * jnp.log(q)
 
 
 def phases(key: jax.Array, modes: int, max_phase: float) -> Float[Array, " N"]:

@@ -104,10 +104,10 @@ class RotRNNConfig:
                 f"{self.state_size}/{self.heads} = {self.head_size}"
             )
         lowest_ok = self.gamma_min >= 0 if self.gamma_init is GammaInit.RING else self.gamma_min > 0
-        if not (lowest_ok and self.gamma_min <= self.gamma_max < 1):
-            bound = "0 <=" if self.gamma_init is GammaInit.RING else "0 <"
+        if not (lowest_ok and self.gamma_min <= self.gamma_max and 0 < self.gamma_max < 1):
+            bound = "0 <= gamma_min" if self.gamma_init is GammaInit.RING else "0 < gamma_min"
             raise ValueError(
-                f"rotrnn: {bound} gamma_min <= gamma_max < 1 is needed with gamma_init={self.gamma_init}, "
+                f"rotrnn: {bound} <= gamma_max, 0 < gamma_max < 1 is needed with gamma_init={self.gamma_init}, "
                 f"got gamma_min={self.gamma_min}, gamma_max={self.gamma_max}"
             )
         if not 0 < self.theta_max <= 2 * math.pi + 1e-6:

@@ -58,9 +58,10 @@ def gamma_log(key: jax.Array, config: RotRNNConfig) -> Float[Array, " H"]:
             longest, shortest = math.log(-math.log(high)), math.log(-math.log(low))
             return longest + u * (shortest - longest)
         case GammaInit.RING:
-            # From q = 1 - gamma^2, so that nothing cancels near 1.
+            # Large gamma^2 from q = 1 - gamma^2, so that nothing cancels near 1 nor near 0.
+            squared = u * (high**2 - low**2) + low**2
             q = (1 - u) * (high**2 - low**2) + (1 - high**2)
-            return jnp.log(-0.5 * jnp.log1p(-q))
+            return jnp.log(-0.5 * jnp.where(squared < 0.5, jnp.log(squared), jnp.log1p(-q)))
         case GammaInit.BY_INIT:
             raise AssertionError("RotRNNConfig resolves by_init")
         case unreachable:
