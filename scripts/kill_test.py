@@ -5,9 +5,9 @@
 
 A run is left alone, twice: with an empty compilation cache and with a full one. Others, each with an empty cache of its
 own, are killed with SIGKILL and started again by the same command, until they end. The moments are drawn uniformly from
-the time that the run took when left alone (with the empty cache for a run's first kill), so that they fall into start,
-compilation, steps, evaluations and saves. Each run must end with the same last checkpoint, bit for bit, and the same
-metrics.jsonl in every field but ``seconds``.
+the time that the run took when left alone (with the full cache once the killed run has compiled and saved), so that
+they fall into start, compilation, steps, evaluations and saves. Each run must end with the same last checkpoint, bit
+for bit, and the same metrics.jsonl in every field but ``seconds``.
 
 Exit code 0: all runs ended alike. 1: one did not, and the runs are kept. 2: a wrong flag.
 """
@@ -95,19 +95,19 @@ def check(command: list[str], folder: Path, kills: int, seed: int, say: Callable
     differences = _compare(alone, again, say)
     say("kill  second  during                goes on from step")
     made = run = 0
+    longest = cold
 
     def moments() -> Iterator[Due]:
-        longest = cold
         while made < kills:
             yield partial(operator.le, rng.uniform(0, longest))
-            longest = warm
 
     while made < kills:
         run += 1
-        made_before, begun = made, time.monotonic()
+        made_before, begun, longest = made, time.monotonic(), cold
         workdir = folder / f"killed-{run}"
         for kill in until_it_ends(command, workdir, moments()):
             made += 1
+            longest = warm if kill.step else cold  # a run that has saved has compiled all that it needs
             say(f"{made:>4}  {kill.seconds:6.2f}  {kill.during:<20}  {kill.step:>17}")
         differences += _compare(alone, workdir, say)
         if made == made_before:  # it ended before its moment: the machine has less to do than when `cold` was measured
@@ -152,6 +152,8 @@ def _start(command: list[str], workdir: Path, due: Due | None) -> tuple[int, flo
     environment = os.environ | {
         "JAX_COMPILATION_CACHE_DIR": str(cache_folder(workdir)),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
+        # Otherwise the folder's path is part of each key, and a copy of the folder serves nobody.
+        "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "none",
     }
     begun = time.monotonic()
     with _output(workdir).open("ab") as output:
