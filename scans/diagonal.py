@@ -44,7 +44,8 @@ class DiagonalSystem(NamedTuple):
         """[Re C, -Im C]^T: [Re x | Im x] times it is Re(C x). `backward`: that of the second direction."""
         if not backward:
             return jnp.concatenate([self.c_re, -self.c_im], 1).T
-        assert self.c_backward_re is not None and self.c_backward_im is not None
+        assert self.c_backward_re is not None
+        assert self.c_backward_im is not None
         return jnp.concatenate([self.c_backward_re, -self.c_backward_im], 1).T
 
 
