@@ -164,13 +164,13 @@ def test_nothing_has_drifted_before_the_first_step(layer):
 
 
 def test_median_and_largest_gain_are_per_head():
-    energy, gain = np.array([[1.0, 2.0, 9.0]]), np.array([[1.0, 1.0, 3.0]])
+    energy, gain = np.array([[1.0, 2.0, 27.0]]), np.array([[1.0, 1.0, 3.0]])
     start = np.full((1, 3), -np.inf)
     initial = {"energy": gain, "gain": gain, "log_decay": start, "finite": np.asarray([True])}
     later = {"energy": energy, "energy_t": energy, "gain": 2 * gain + [[0, 1, 0]], "gain_align": gain}
     row = row_of(later | {"log_decay": start, "finite": np.asarray([True])}, initial, [3])
-    assert row["state_energy_median"] == 2  # of 1, 2, 3
-    assert row["state_energy"] == 12 / 5
+    assert row["state_energy_median"] == 2  # of 1, 2, 9
+    assert row["state_energy"] == 30 / 5
     assert row["state_gain_max"] == 3
     assert row["state_gain"] == 11 / 5
 
