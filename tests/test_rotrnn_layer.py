@@ -86,15 +86,17 @@ def test_transition_is_a_decayed_rotation(x64):
         state = layer.initial_state(size)._replace(x=jnp.concatenate([z[:, 0::2], z[:, 1::2]], 1))
         zero = jnp.zeros((size, WIDTH))
         moved = [layer(zero[:, None], state)[1].x, layer.step(zero, state)[1].x]
-        return [jnp.stack(jnp.split(x, 2, -1), -1).reshape(size, size) for x in moved]
+        return [jnp.stack(jnp.split(x, 2, -1), -1).reshape(size, size) for x in moved], layer.basis()
 
     runs = [forward_half(run) for run in before_and_after_training("zero")]
     first = runs[0]
     for run in runs:
-        gamma, p = np.repeat(gammas(run), N), block_diag(*bases(run))
+        p, gamma = block_diag(*bases(run)), np.repeat(gammas(run), N)
         turns = [[[np.cos(t), -np.sin(t)], [np.sin(t), np.cos(t)]] for t in run.array("theta").ravel()]
-        for z in move(run.params, p):
-            a = (np.asarray(z) @ p.T).T / gamma
+        states, basis = move(run.params, p)
+        for z in states:
+            # Row i of p is P^T e_i: the state after one step from e_i in the original basis is column i of gamma A.
+            a = block_diag(*np.asarray(basis)) @ np.asarray(z).T / gamma
             assert_close(a @ a.T, np.eye(size))
             assert_close([np.linalg.det(a[:N, :N]), np.linalg.det(a)], [1.0, 1.0])
             assert_close(a, p @ block_diag(*turns) @ p.T)
