@@ -28,6 +28,14 @@ from training.workdir import METRICS, RESULTS
 
 SECONDS_BETWEEN_LOOKS = 1.0
 
+# glibc gives large buffers back to the system after every step and then pays to get them again; the workers keep them.
+ALLOCATOR = {
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": "17179869184",
+    "MALLOC_TOP_PAD_": "268435456",
+    "MALLOC_ARENA_MAX": "1",
+}
+
 
 class Job(NamedTuple):
     """One cell to be trained and scored."""
@@ -70,6 +78,8 @@ def _run_all(jobs: Sequence[Job], data_dir: Path) -> None:
     if code := prepare_data.main(["listops", "--length_window=24:96", "--limit=6000", f"--data_dir={data_dir}"]):
         sys.exit(code)
     warn_unused_gpu()
+    for name, value in ALLOCATOR.items():
+        os.environ.setdefault(name, value)
     cores = _cores()
     print(
         f"training {len(jobs)} runs of {len(demo.SEEDS)} seeds on {len(cores)} cores; logs in */train.log", flush=True

@@ -24,7 +24,7 @@ from training.mesh import make_mesh, replicated, split_batch
 from training.optim import parameter_table
 from training.probe import probe_batch, probe_rows, probe_times
 from training.start import begin
-from training.state import Program, TrainState, make_program
+from training.state import Program, TrainState, initial_params_of_all, make_program
 from training.step import (
     FINE,
     StepMetrics,
@@ -101,7 +101,9 @@ class Run:
     def go(self) -> None:
         """From the newest checkpoint, or from the start, to the last step."""
         config = self.config
-        fresh, diagnostics = begin(self.program, self.probe_step, self.probe_inputs)
+        # Placed as they will be while training, so that the probe is compiled once.
+        params = jax.device_put(initial_params_of_all(self.program), replicated(self.mesh))
+        fresh, diagnostics = begin(self.program, params, self.probe_step, self.probe_inputs)
         state, start, meta = self._restore(jax.device_put(fresh, replicated(self.mesh)))
         if "stopped" in meta and (config.on_nonfinite is OnNonFinite.STOP or not np.asarray(state.alive).any()):
             raise NonFiniteError(meta["stopped"])

@@ -8,17 +8,16 @@ import jax.numpy as jnp
 
 from data.spec import InputKind
 from training.probe import energy_refs
-from training.state import Program, TrainState, initial_params_of_all, initial_state
+from training.state import Params, Program, TrainState, initial_params_of_all, initial_state
 from training.step import make_probe_step
 
 Diagnostics = list[dict[str, jax.Array]]
 
 
 def begin(
-    program: Program, probe_step: Callable[[Any, Any], Diagnostics], inputs: Any
+    program: Program, params: Params, probe_step: Callable[[Any, Any], Diagnostics], inputs: Any
 ) -> tuple[TrainState, Diagnostics]:
-    """Initial parameters of all seeds, and the energies that the probe `inputs` find in them."""
-    params = initial_params_of_all(program)
+    """The state of the initial parameters of all seeds, and the energies that the probe `inputs` find in them."""
     diagnostics = probe_step(params, inputs)
     return initial_state(program, params, energy_refs(diagnostics)), diagnostics
 
@@ -31,4 +30,5 @@ def abstract_state(program: Program) -> TrainState:
         "inputs": jnp.zeros((1, task.length, *channels), jnp.float32 if channels else jnp.uint8),
         "lengths": jnp.ones(1, jnp.int32),
     }
-    return jax.eval_shape(lambda: begin(program, make_probe_step(program, (1,)), inputs)[0])
+    probe_step = make_probe_step(program, (1,))
+    return jax.eval_shape(lambda: begin(program, initial_params_of_all(program), probe_step, inputs)[0])
