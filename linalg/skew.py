@@ -59,7 +59,7 @@ def cayley(k: Shaped[Array, "..."]) -> Float[Array, "*batch n n"]:
     Args:
         k: skew matrices (..., n, n), K^T = -K (not checked: values are unknown under jit).
     Returns:
-        Q, of k's shape and dtype; entries of Q^T Q - I below 1e-5 in float32, at any norm.
+        Q, of k's shape and dtype; entries of Q^T Q - I below 1e-5 in float32, up to norms of 1e4.
     Gradient (reverse mode only): skew, that is, the part of the gradient that lies in the domain.
     Raises:
         ValueError: if k is not a stack of square, non-empty float32 or float64 matrices.

@@ -82,7 +82,7 @@ def diagonal_layer(
     if system.bidirectional and reverse:
         raise ValueError("diagonal_layer: a bidirectional system already runs both ways: leave reverse=False")
     if mask is not None:
-        u = u * mask[..., None]
+        u = jnp.where(mask[..., None], u, 0)
     v = project_inputs(system, u)
     y = jnp.swapaxes(system.d * u, 0, 1)
     lasts, trajectories = [], []
@@ -95,7 +95,7 @@ def diagonal_layer(
         trajectories.append(h)
     y = jnp.swapaxes(y, 0, 1)
     if mask is not None:
-        y = y * mask[..., None]
+        y = jnp.where(mask[..., None], y, 0)
     h_last = jnp.stack(lasts) if system.bidirectional else lasts[0]
     if states == "none":
         return y, h_last

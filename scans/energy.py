@@ -41,7 +41,7 @@ def diagonal_energy(
     """
     system, u = lax.stop_gradient((system, u))
     mask = jnp.ones(u.shape[:2], bool) if mask is None else mask
-    u = u * mask[..., None]
+    u = jnp.where(mask[..., None], u, 0)
     timeline = Timeline.of(mask, None, None, reverse)
     v = apply_start_gain(system, project_inputs(system, u), timeline)
     alpha, beta = timeline.weights(v.dtype)

@@ -60,8 +60,7 @@ class DiagonalRecurrence:
         y, x = diagonal_layer(
             system, u, x, mask=mask, reset=reset, started=started, reverse=self.direction is Direction.BACKWARD
         )
-        had_input = jnp.ones(u.shape[0], bool) if mask is None else mask.any(1)
-        started = had_input if started is None else started | had_input
+        started = _had_input(u.shape[:2], started, mask, reset)
         diagnostics = {} if probe is None else self.state_energies(u, mask, probe)
         return y, DiagonalState(x, started), diagnostics
 
@@ -99,3 +98,17 @@ class DiagonalRecurrence:
     def _require_causal(self, what: str) -> None:
         if self.direction is not Direction.FORWARD:
             raise ValueError(f"{what} needs direction=forward: this layer is {self.direction}")
+
+
+def _had_input(
+    shape: tuple[int, int],
+    started: Bool[Array, " B"] | None,
+    mask: Bool[Array, "B T"] | None,
+    reset: Bool[Array, "B T"] | None,
+) -> Bool[Array, " B"]:
+    """Whether a valid input has been read since the last reset (or since the start of the stream)."""
+    place = jnp.arange(1, shape[1] + 1)
+    last_input = jnp.full(shape[0], shape[1]) if mask is None else jnp.where(mask, place, 0).max(1)
+    last_reset = jnp.zeros(shape[0], place.dtype) if reset is None else jnp.where(reset, place, 0).max(1)
+    carried = jnp.zeros(shape[0], bool) if started is None else started & (last_reset == 0)
+    return carried | ((last_input > 0) & (last_input >= last_reset))

@@ -31,6 +31,9 @@ def main(arguments: list[str]) -> int:
     except DataError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        print(f"error: {error.filename or flags.data_dir}: {error.strerror or error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("interrupted: nothing was left behind", file=sys.stderr)
         return 130

@@ -117,6 +117,18 @@ def test_content_and_amount_of_padding_do_not_matter(x64):
     assert not y_longer[:, 12:].any()
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_nan_in_a_masked_step_reaches_nothing(method):
+    system = jax.tree.map(jnp.float32, make_system(bidirectional=True))
+    mask = jnp.asarray([[True, False, True]])
+    u = jnp.asarray([[[1.0, 2.0], [jnp.nan, jnp.nan], [3.0, 4.0]]])
+    y, last = diagonal_layer(system, u, mask=mask, method=method)
+    expected, expected_last = diagonal_layer(system, u.at[:, 1].set(0), mask=mask, method=method)
+    np.testing.assert_array_equal(y, expected)
+    np.testing.assert_array_equal(last, expected_last)
+    assert not y[:, 1].any()
+
+
 @pytest.mark.parametrize("start_gain", [False, True])
 def test_steps_and_pieces_equal_the_whole(x64, start_gain):
     system = make_system(start_gain=start_gain)

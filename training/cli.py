@@ -116,7 +116,7 @@ def _interrupted(*_: object) -> None:
 def require(values: flags.FlagValues, *names: str) -> None:
     """Raises ConfigError for the first flag that was not given."""
     for name in names:
-        if values[name].value is None:
+        if not values[name].value:
             raise ConfigError(f"--{name} is missing")
 
 

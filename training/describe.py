@@ -1,6 +1,5 @@
 """What a config would run, in words, before anything is run."""
 
-import importlib.util
 import shutil
 import sys
 from pathlib import Path
@@ -38,9 +37,6 @@ def describe(config: ExperimentConfig, data_dir: Path) -> str:
 
 def warn_unused_gpu() -> None:
     """One line on stderr when the machine has a GPU and this installation of JAX does not use it."""
-    if (
-        jax.default_backend() == "cpu"
-        and shutil.which("nvidia-smi")
-        and not importlib.util.find_spec("jax_cuda12_plugin")
-    ):
-        print("warning: a GPU is visible but JAX runs on the CPU: make setup ACCEL=cuda12", file=sys.stderr)
+    if jax.default_backend() == "cpu" and shutil.which("nvidia-smi"):
+        remedy = "make setup ACCEL=cuda12 or cuda13; if that was done, look at the driver"
+        print(f"warning: a GPU is visible but JAX runs on the CPU: {remedy}", file=sys.stderr)

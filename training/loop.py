@@ -1,7 +1,7 @@
 """The training loop: one program over all seeds, a fixed order within each step, resumable at any moment.
 
-Order: flush pending metrics -> evaluate -> save -> draw batch -> step -> stop if not finite. Metrics are fetched one
-step late, so that the device never waits for the log.
+Order: draw batch -> step -> flush the metrics of the step before -> evaluate -> stop if not finite -> save. Metrics are
+fetched one step late, so that the device never waits for the log; before an evaluation or a save none are left behind.
 """
 
 import time
@@ -196,7 +196,8 @@ class Run:
         accuracies = " ".join(f"{100 * a:.1f}" for a in found["accuracy"])
         seeds = ", ".join(map(str, self.config.seeds))
         self.log.say(f"step {step}: validation accuracy {accuracies} % (seeds {seeds}); {self.guesses}")
-        return state._replace(best=keep_best(state, jnp.asarray(step), jnp.asarray(found["accuracy"], jnp.float32)))
+        value = np.where(np.isfinite(found["loss"]), found["accuracy"], np.nan)
+        return state._replace(best=keep_best(state, jnp.asarray(step), jnp.asarray(value, jnp.float32)))
 
     def _save(self, state: TrainState, step: int, meta: dict[str, Any]) -> None:
         self.metrics.sync()
