@@ -101,7 +101,7 @@ class DiagonalRecurrence:
 
 
 def _had_input(
-    shape: tuple[int, int],
+    shape: tuple[int, ...],
     started: Bool[Array, " B"] | None,
     mask: Bool[Array, "B T"] | None,
     reset: Bool[Array, "B T"] | None,
