@@ -1,6 +1,6 @@
 """Linear recurrences on arrays: `linear_scan` for h_t = a_t h_{t-1} + b_t and `diagonal_layer` for a whole layer.
 
-Nothing here knows flax, configs or training. The layer folders (rotrnn, lru) only make the arrays of a
+Nothing here knows flax, configs or training. The layer folders (rotrnn, lru, s5) only make the arrays of a
 `DiagonalSystem`; what makes them fast is written once, in this package.
 """
 
