@@ -27,7 +27,20 @@ LRU = {
     "max_phase": 2 * math.pi,
 }
 
-OPTIONS = {"rotrnn": ROTRNN, "lru": LRU}
+S5 = {
+    "state_size": 128,
+    "blocks": 16,
+    "direction": "bidirectional",
+    "discretization": "zoh",
+    "conj_sym": True,
+    "clip_eigs": False,
+    "C_init": "lecun_normal",
+    "dt_min": 1e-3,
+    "dt_max": 0.1,
+    "step_rescale": 1.0,
+}
+
+OPTIONS = {"rotrnn": ROTRNN, "lru": LRU, "s5": S5}
 
 
 def options_of(layer: str, **changes: object) -> dict:

@@ -10,6 +10,7 @@ from lru import LRU, LRUConfig
 from models.contract import Layer, LayerConfig
 from models.roles import Role
 from rotrnn import RotRNN, RotRNNConfig
+from s5 import S5, S5Config
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,12 @@ class LayerSpec:
         return self.config(width=width, **options)
 
 
-def _roles(recurrence: str, inputs: str, outputs: str, skip: str, constant: str = "") -> dict[str, Role]:
+def _roles(
+    recurrence: str, inputs: str, outputs: str, skip: str, *, step_size: str = "", constant: str = ""
+) -> dict[str, Role]:
     named = {
         Role.RECURRENCE: recurrence,
+        Role.STEP_SIZE: step_size,
         Role.INPUT: inputs,
         Role.OUTPUT: outputs,
         Role.SKIP: skip,
@@ -52,6 +56,7 @@ LAYERS: dict[str, LayerSpec] = {
         LRU,
         _roles("nu_log theta_log gamma_log", "B_re B_im", "C_re C_im C_backward_re C_backward_im", "D"),
     ),
+    "s5": LayerSpec(S5Config, S5, _roles("Lambda_re Lambda_im", "B", "C C1 C2", "D", step_size="log_step")),
 }
 
 

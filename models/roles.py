@@ -4,9 +4,10 @@ from scans import Choice
 
 
 class Role(Choice):
-    """RECURRENCE: decays, phases, bases. INPUT, OUTPUT, SKIP: B, C and D. CONSTANT: not trained."""
+    """RECURRENCE: decays, phases, bases. STEP_SIZE: Delta. INPUT, OUTPUT, SKIP: B, C and D. CONSTANT: not trained."""
 
     RECURRENCE = "recurrence"
+    STEP_SIZE = "step_size"
     INPUT = "input"
     OUTPUT = "output"
     SKIP = "skip"
