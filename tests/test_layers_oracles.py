@@ -1,4 +1,4 @@
-"""RotRNN and LRU against the reference values: outputs, every gradient, hidden states. One case per oracle file."""
+"""RotRNN, LRU and S5 against the reference values: outputs, every gradient, hidden states. One case per oracle file."""
 
 from typing import Any
 
@@ -12,22 +12,35 @@ from flax import nnx
 from lru import LRU, LRUConfig
 from rotrnn import RotRNN, RotRNNConfig
 from rotrnn.parametrize import original_basis
+from s5 import S5, Discretization, S5Config
+from s5.init import hippo_normal
 from scans import Direction, diagonal_layer
 
 
 def build(name: str, values) -> Any:
     """The registered layer of an oracle file's sizes, with initial parameters."""
     parameters = {k.removeprefix("param_") for k in values if k.startswith("param_")}
-    backward = any(k.startswith("C_backward") for k in parameters)
+    backward = any(k.startswith(("C_backward", "C2")) for k in parameters)
     direction = Direction.BIDIRECTIONAL if backward else Direction.FORWARD
     width, rngs = values["input"].shape[1], nnx.Rngs(0)
     if name.startswith("lru"):
         return LRU(LRUConfig(width=width, state_size=values["param_nu_log"].size, direction=direction), rngs=rngs)
+    if name.startswith("s5"):
+        conj_sym = "conj" in name.split("_")
+        config = S5Config(
+            width=width,
+            state_size=values["param_Lambda_re"].size * (2 if conj_sym else 1),
+            direction=direction,
+            discretization=Discretization.BILINEAR if "bilinear" in name else Discretization.ZOH,
+            conj_sym=conj_sym,
+            step_rescale=float(values["step_rescale"]),
+        )
+        return S5(config, rngs=rngs)
     heads, n, _ = values["param_M"].shape
     return RotRNN(RotRNNConfig(width=width, state_size=heads * n, heads=heads, direction=direction), rngs=rngs)
 
 
-FILES = {p.stem: p for family in ("lru", "rotrnn") for p in sorted(oracle_dir().glob(f"{family}*.npz"))}
+FILES = {p.stem: p for family in ("lru", "rotrnn", "s5") for p in sorted(oracle_dir().glob(f"{family}*.npz"))}
 assert FILES, f"no oracle files in {oracle_dir()}"
 
 
@@ -83,3 +96,20 @@ def test_hidden_states_and_head_energies_of_rotrnn(x64, name):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9 * np.abs(expected).max())
     energies = layer.state_energies(u, None, (1,))["energy"][: len(expected)]
     np.testing.assert_allclose(energies, (expected**2).sum(2).mean(1), rtol=1e-9)
+
+
+HIPPO = {p.stem: p for p in sorted(oracle_dir().glob("hippo_dplr_*.npz"))}
+assert HIPPO, f"no hippo_dplr files in {oracle_dir()}"
+
+
+@pytest.mark.parametrize("name", HIPPO, ids=[f"oracle-{name}" for name in HIPPO])
+def test_hippo_normal_part(name):
+    """Eigenvectors are unique only up to a phase each: absolute values are compared."""
+    with np.load(HIPPO[name]) as file:
+        values = dict(file)
+    eigenvalues, vectors = hippo_normal(values["Lambda"].size)
+    np.testing.assert_allclose(eigenvalues, values["Lambda"], atol=1e-12)
+    n = np.arange(eigenvalues.size)
+    for key, rotated in {"P": np.sqrt(n + 0.5), "B": np.sqrt(2 * n + 1)}.items():
+        np.testing.assert_allclose(abs(vectors.conj().T @ rotated), abs(values[key]), atol=1e-12, err_msg=key)
+    np.testing.assert_allclose(vectors @ vectors.conj().T, values["V_V_star"], atol=1e-12)
