@@ -8,6 +8,8 @@ import pytest
 from jaxtyping import install_import_hook
 
 _LAYER_FILES = [f"{family}.{part}" for family in ("rotrnn", "lru") for part in ("init", "parametrize", "layer")]
+_LAYER_FILES += [f"attention.{part}" for part in ("init", "timeline", "position", "softmax", "linear", "layer")]
+_LAYER_FILES += ["mlp.layer"]
 install_import_hook(["linalg", "scans", *_LAYER_FILES], "beartype.beartype")
 
 
