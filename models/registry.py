@@ -6,7 +6,9 @@ from typing import Any
 
 from flax import nnx
 
+from attention import Attention, AttentionConfig, LinearAttention, LinearAttentionConfig
 from lru import LRU, LRUConfig
+from mlp import MLP, MLPConfig
 from models.contract import Layer, LayerConfig
 from models.roles import Role
 from rotrnn import RotRNN, RotRNNConfig
@@ -32,13 +34,16 @@ class LayerSpec:
         return self.config(width=width, **options)
 
 
-def _roles(recurrence: str, inputs: str, outputs: str, skip: str, constant: str = "") -> dict[str, Role]:
+def _roles(
+    recurrence: str = "", inputs: str = "", outputs: str = "", skip: str = "", constant: str = "", projection: str = ""
+) -> dict[str, Role]:
     named = {
         Role.RECURRENCE: recurrence,
         Role.INPUT: inputs,
         Role.OUTPUT: outputs,
         Role.SKIP: skip,
         Role.CONSTANT: constant,
+        Role.PROJECTION: projection,
     }
     return {name: role for role, names in named.items() for name in names.split()}
 
@@ -52,6 +57,9 @@ LAYERS: dict[str, LayerSpec] = {
         LRU,
         _roles("nu_log theta_log gamma_log", "B_re B_im", "C_re C_im C_backward_re C_backward_im", "D"),
     ),
+    "attention": LayerSpec(AttentionConfig, Attention, _roles(projection="W_q W_k W_v W_out W_turn")),
+    "linear_attention": LayerSpec(LinearAttentionConfig, LinearAttention, _roles(projection="W_q W_k W_v W_out")),
+    "mlp": LayerSpec(MLPConfig, MLP, _roles(projection="W_in W_out")),
 }
 
 

@@ -4,10 +4,14 @@ from scans import Choice
 
 
 class Role(Choice):
-    """RECURRENCE: decays, phases, bases. INPUT, OUTPUT, SKIP: B, C and D. CONSTANT: not trained."""
+    """RECURRENCE: decays, phases, bases. INPUT, OUTPUT, SKIP: B, C and D. CONSTANT: not trained.
+
+    PROJECTION: a dense matrix of a layer that has no diagonal recurrence.
+    """
 
     RECURRENCE = "recurrence"
     INPUT = "input"
     OUTPUT = "output"
     SKIP = "skip"
     CONSTANT = "constant"
+    PROJECTION = "projection"
