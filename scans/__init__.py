@@ -1,13 +1,15 @@
-"""Linear recurrences on arrays: `linear_scan` for h_t = a_t h_{t-1} + b_t and `diagonal_layer` for a whole layer.
+"""Linear recurrences on arrays: `linear_scan` for h_t = a_t h_{t-1} + b_t, `diagonal_layer` for a whole layer of them,
+and `matrix_scan` for products of matrices, H_t = H_{t-1} M_t.
 
-Nothing here knows flax, configs or training. The layer folders (rotrnn, lru) only make the arrays of a
-`DiagonalSystem`; what makes them fast is written once, in this package.
+Nothing here knows flax, configs or training. The layer folders only make the arrays (rotrnn, lru: a `DiagonalSystem`;
+mru: the matrices M_t); what makes them fast is written once, in this package.
 """
 
 from scans.choice import Choice, Direction, ScanMethod
 from scans.diagonal import DiagonalSystem, diagonal_layer, diagonal_step
-from scans.energy import diagonal_energy
+from scans.energy import diagonal_energy, mean_at_times
 from scans.linear import linear_scan
+from scans.matrix import ScaledMatrix, matrix_scan, scaled_matrix_scan
 from scans.streaming import DiagonalRecurrence, DiagonalState
 
 __all__ = [
@@ -16,9 +18,13 @@ __all__ = [
     "DiagonalState",
     "DiagonalSystem",
     "Direction",
+    "ScaledMatrix",
     "ScanMethod",
     "diagonal_energy",
     "diagonal_layer",
     "diagonal_step",
     "linear_scan",
+    "matrix_scan",
+    "mean_at_times",
+    "scaled_matrix_scan",
 ]

@@ -1,7 +1,6 @@
 """Closed choices: enums whose unknown values are refused together with the list of known ones."""
 
 import enum
-from typing import assert_never
 
 import jax
 
@@ -24,24 +23,30 @@ class Direction(Choice):
 
 
 class ScanMethod(Choice):
-    """How a recurrence is evaluated. AUTO is resolved when the program is traced."""
+    """How a recurrence is evaluated. AUTO is resolved when the program is traced.
+
+    CHUNKED is offered by `matrix_scan` only.
+    """
 
     AUTO = "auto"
     SEQUENTIAL = "sequential"
     ASSOCIATIVE = "associative"
+    CHUNKED = "chunked"
 
 
-def resolve(method: ScanMethod | str) -> ScanMethod:
-    """The method that AUTO stands for on this platform.
+def resolve(method: ScanMethod | str, where: str, *, chunked: bool = False) -> ScanMethod:
+    """The method that AUTO stands for on this platform; any other one is itself.
 
     A loop over time is the fastest form on a CPU. On an accelerator each of its T trips would wait for the host,
     so the parallel form is taken there.
+
+    Raises:
+        ValueError: for CHUNKED where it is not offered (`chunked`), naming `where` and the methods that are.
     """
-    match ScanMethod(method):
-        case ScanMethod.AUTO:
-            on_cpu = jax.default_backend() == "cpu"
-            return ScanMethod.SEQUENTIAL if on_cpu else ScanMethod.ASSOCIATIVE
-        case ScanMethod.SEQUENTIAL | ScanMethod.ASSOCIATIVE as chosen:
-            return chosen
-        case unreachable:
-            assert_never(unreachable)
+    chosen = ScanMethod(method)
+    if chosen is ScanMethod.AUTO:
+        return ScanMethod.SEQUENTIAL if jax.default_backend() == "cpu" else ScanMethod.ASSOCIATIVE
+    if chosen is ScanMethod.CHUNKED and not chunked:
+        offered = ", ".join(known for known in ScanMethod if known is not ScanMethod.CHUNKED)
+        raise ValueError(f"{where}: method={chosen} is not offered here: expected one of {offered}")
+    return chosen

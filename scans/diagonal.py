@@ -189,7 +189,7 @@ def _states(
     """All states of one pass and the last one processed."""
     v = apply_start_gain(system, v, timeline)
     h0 = jnp.zeros_like(v[0]) if h0 is None else h0
-    match resolve(method):
+    match resolve(method, "diagonal_layer"):
         case ScanMethod.SEQUENTIAL:
             a = system.transition[None, None]
             return recurrence(True, timeline.reverse, a, v, h0, *timeline.weights(v.dtype))
@@ -202,7 +202,7 @@ def _states(
                 method=ScanMethod.ASSOCIATIVE,
             )  # fmt: skip
             return to_split(jnp.swapaxes(h, 0, 1)), to_split(h_last)
-        case ScanMethod.AUTO:
-            raise AssertionError("resolve never returns AUTO")
+        case ScanMethod.AUTO | ScanMethod.CHUNKED:
+            raise AssertionError("resolve returns neither here")
         case unreachable:
             assert_never(unreachable)

@@ -63,10 +63,10 @@ def diagonal_energy(
         jnp.einsum("nd,de,ne->n", b, covariance, b, precision=lax.Precision.HIGHEST) for b in (system.b_re, system.b_im)
     )
     norm = (system.b_re**2 + system.b_im**2).sum(1)
-    return ModeEnergies(total / count, _at_times(by_step.T, mask, times, reverse), norm / spread, aligned / spread)
+    return ModeEnergies(total / count, mean_at_times(by_step.T, mask, times, reverse), norm / spread, aligned / spread)
 
 
-def _at_times(
+def mean_at_times(
     by_step: Float[Array, "B T"], mask: Bool[Array, "B T"], times: tuple[int, ...], reverse: bool
 ) -> Float[Array, " K"]:
     """Mean over the sequences of what stands at their t-th valid step, for each t in `times`."""

@@ -46,14 +46,14 @@ def linear_scan(
     a, b = a.astype(dtype), b.astype(dtype)
     h0 = jnp.zeros((batch, width), dtype) if h0 is None else h0.astype(dtype)
     keep = None if reset is None else (~reset).astype(b.real.dtype)[..., None]
-    match resolve(method):
+    match resolve(method, "linear_scan"):
         case ScanMethod.SEQUENTIAL:
             return _sequential(a, b, h0, keep, reverse)
         case ScanMethod.ASSOCIATIVE:
             h = _associative(a, b, h0, keep, reverse)
             return h, h[:, 0 if reverse else -1]
-        case ScanMethod.AUTO:
-            raise AssertionError("resolve never returns AUTO")
+        case ScanMethod.AUTO | ScanMethod.CHUNKED:
+            raise AssertionError("resolve returns neither here")
         case unreachable:
             assert_never(unreachable)
 

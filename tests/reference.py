@@ -38,3 +38,34 @@ def diagonal_loop(system, u, h0=None, mask=None, reset=None, *, reverse=False):
                 y[i, t] = (c @ x[i]).real + system.d * u[i, t]
             states[i, t] = x[i]
     return y, x, states
+
+
+def matrix_loop(m, h0=None, reset=None):
+    """H_t = H_{t-1} M_t for m (B, T, H, n, n), one step after the other; H_t = M_t where reset. All H and the last."""
+    h = np.broadcast_to(np.eye(m.shape[-1]), m[:, 0].shape) if h0 is None else h0
+    out = np.zeros(m.shape)
+    for t in range(m.shape[1]):
+        if reset is not None:
+            h = np.where(reset[:, t, None, None, None], np.eye(m.shape[-1]), h)
+        h = out[:, t] = h @ m[:, t]
+    return out, h
+
+
+def matrix_gradients(m, h0, reset, g):
+    """Gradients of sum(H * g) by m and h0, in closed form: sum over s >= t of H_{t-1}^T G_s (M_{t+1} ... M_s)^T."""
+    h, _ = matrix_loop(m, h0, reset)
+    dm, dh0 = np.zeros(m.shape), np.zeros(h0.shape)
+    eye = np.broadcast_to(np.eye(m.shape[-1]), m[:, 0].shape)
+    transposed = lambda x: np.swapaxes(x, -1, -2)  # noqa: E731
+    for t in range(m.shape[1]):
+        alone = reset[:, t, None, None, None]
+        before = np.where(alone, eye, h[:, t - 1] if t else h0)
+        later, linked = eye, 1.0
+        for s in range(t, m.shape[1]):
+            if s > t:
+                later, linked = later @ m[:, s], linked * ~reset[:, s, None, None, None]
+            through = linked * g[:, s] @ transposed(later)
+            dm[:, t] += transposed(before) @ through
+            if t == 0:
+                dh0 += ~alone * (through @ transposed(m[:, 0]))
+    return dm, dh0
