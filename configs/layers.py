@@ -27,7 +27,17 @@ LRU = {
     "max_phase": 2 * math.pi,
 }
 
-OPTIONS = {"rotrnn": ROTRNN, "lru": LRU}
+MRU = {
+    "state_size": 256,
+    "heads": 4,
+    "variant": "ldu",
+    "state_scan": "plain",
+    "output_norm": "none",
+    "det_eps": 0.0,
+    "sublayers": 1,
+}
+
+OPTIONS = {"rotrnn": ROTRNN, "lru": LRU, "mru": MRU}
 
 
 def options_of(layer: str, **changes: object) -> dict:

@@ -16,6 +16,15 @@ class LayerConfig(Protocol):
         ...
 
 
+class ElementsConfig(LayerConfig, Protocol):
+    """Config of a layer with a parameter of `models.roles.Role.ELEMENTS`."""
+
+    @property
+    def order(self) -> int:
+        """n of the n x n matrices that the elements make."""
+        ...
+
+
 class Layer(Protocol):
     """u (B, T, D) -> y (B, T, D), whole or in pieces.
 
@@ -31,11 +40,13 @@ class Layer(Protocol):
         mask: Bool[Array, "B T"] | None = None,
         reset: Bool[Array, "B T"] | None = None,
         probe: tuple[int, ...] | None = None,
-    ) -> tuple[Float[Array, "B T D"], State, dict[str, Array]]:
+    ) -> tuple[Float[Array, "B T D"], State, dict[str, Any]]:
         """y, the state after the last valid step, and diagnostics.
 
         Diagnostics are empty unless `probe` names times t at which energies are wanted. They are reduced values per
-        head h and direction: energy, gain, gain_align, log_decay (H,), energy_t (len(probe),).
+        head h and direction: energy, gain, gain_align, log_decay (H,), energy_t (len(probe),). A layer whose energy
+        does not split leaves out gain_align; one without a state leaves out all. `log` holds further scalars by name,
+        which are written as they are.
         """
         ...
 

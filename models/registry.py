@@ -9,6 +9,7 @@ from flax import nnx
 from lru import LRU, LRUConfig
 from models.contract import Layer, LayerConfig
 from models.roles import Role
+from mru import MRU, MRUConfig
 from rotrnn import RotRNN, RotRNNConfig
 
 
@@ -32,13 +33,18 @@ class LayerSpec:
         return self.config(width=width, **options)
 
 
-def _roles(recurrence: str, inputs: str, outputs: str, skip: str, constant: str = "") -> dict[str, Role]:
+def _roles(
+    recurrence: str = "", inputs: str = "", outputs: str = "", skip: str = "", constant: str = "", projection: str = "",
+    elements: str = "",
+) -> dict[str, Role]:  # fmt: skip
     named = {
         Role.RECURRENCE: recurrence,
         Role.INPUT: inputs,
         Role.OUTPUT: outputs,
         Role.SKIP: skip,
         Role.CONSTANT: constant,
+        Role.PROJECTION: projection,
+        Role.ELEMENTS: elements,
     }
     return {name: role for role, names in named.items() for name in names.split()}
 
@@ -52,6 +58,7 @@ LAYERS: dict[str, LayerSpec] = {
         LRU,
         _roles("nu_log theta_log gamma_log", "B_re B_im", "C_re C_im C_backward_re C_backward_im", "D"),
     ),
+    "mru": LayerSpec(MRUConfig, MRU, _roles(elements="W_in", projection="W_down W_out")),
 }
 
 

@@ -4,10 +4,16 @@ from scans import Choice
 
 
 class Role(Choice):
-    """RECURRENCE: decays, phases, bases. INPUT, OUTPUT, SKIP: B, C and D. CONSTANT: not trained."""
+    """RECURRENCE: decays, phases, bases. INPUT, OUTPUT, SKIP: B, C and D. CONSTANT: not trained.
+
+    PROJECTION: a dense matrix of a layer that has no diagonal recurrence. ELEMENTS: the projection to the elements of
+    matrices that are multiplied over time, whose rate decides how long the products stay bounded.
+    """
 
     RECURRENCE = "recurrence"
     INPUT = "input"
     OUTPUT = "output"
     SKIP = "skip"
     CONSTANT = "constant"
+    PROJECTION = "projection"
+    ELEMENTS = "elements"

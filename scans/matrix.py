@@ -82,7 +82,8 @@ def _scan(
     if start is None:
         eye = jnp.broadcast_to(jnp.eye(n, dtype=m.dtype), (*shape, n, n))
         start = Product(eye, jnp.zeros(shape, m.dtype) if scaled else None)
-    start = jax.tree.map(lambda x: x.astype(m.dtype), start)
+    else:
+        start = Product(start.h.astype(m.dtype), None if start.log is None else start.log.astype(m.dtype))
     factors = Factors(m, reset, jnp.zeros(m.shape[:-2], m.dtype) if scaled else None)
     match chosen:
         case ScanMethod.SEQUENTIAL:

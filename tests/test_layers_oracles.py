@@ -1,5 +1,6 @@
-"""RotRNN and LRU against the reference values: outputs, every gradient, hidden states. One case per oracle file."""
+"""Layers against the reference values: outputs, every gradient, hidden states. One case per oracle file."""
 
+import functools
 from typing import Any
 
 import jax
@@ -10,9 +11,11 @@ from conftest import oracle_dir
 from flax import nnx
 
 from lru import LRU, LRUConfig
+from mru import MRU, MRUConfig
+from mru.parametrize import input_states
 from rotrnn import RotRNN, RotRNNConfig
 from rotrnn.parametrize import original_basis
-from scans import Direction, diagonal_layer
+from scans import Direction, diagonal_layer, matrix_scan
 
 
 def build(name: str, values) -> Any:
@@ -23,11 +26,15 @@ def build(name: str, values) -> Any:
     width, rngs = values["input"].shape[1], nnx.Rngs(0)
     if name.startswith("lru"):
         return LRU(LRUConfig(width=width, state_size=values["param_nu_log"].size, direction=direction), rngs=rngs)
+    if name.startswith("mru"):
+        heads, n, _ = values["param_W_down"].shape
+        variant = name.removeprefix("mru_")
+        return MRU(MRUConfig(width=width, state_size=heads * n**2, heads=heads, variant=variant), rngs=rngs)
     heads, n, _ = values["param_M"].shape
     return RotRNN(RotRNNConfig(width=width, state_size=heads * n, heads=heads, direction=direction), rngs=rngs)
 
 
-FILES = {p.stem: p for family in ("lru", "rotrnn") for p in sorted(oracle_dir().glob(f"{family}*.npz"))}
+FILES = {p.stem: p for family in ("lru", "rotrnn", "mru") for p in sorted(oracle_dir().glob(f"{family}*.npz"))}
 assert FILES, f"no oracle files in {oracle_dir()}"
 
 
@@ -83,3 +90,32 @@ def test_hidden_states_and_head_energies_of_rotrnn(x64, name):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9 * np.abs(expected).max())
     energies = layer.state_energies(u, None, (1,))["energy"][: len(expected)]
     np.testing.assert_allclose(energies, (expected**2).sum(2).mean(1), rtol=1e-9)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-9), ("float32", 2e-4)])
+@pytest.mark.parametrize("name", [pytest.param(n, id=f"oracle-{n}") for n in FILES if n.startswith("mru")])
+def test_states_of_mru_and_the_gradient_by_its_matrices(x64, name, dtype, tolerance):
+    with np.load(FILES[name]) as file:
+        values = {key: jnp.asarray(value, dtype) for key, value in file.items()}
+    layer = build(name, values)
+    nnx.update(layer, _state(layer, {k.removeprefix("param_"): v for k, v in values.items() if k.startswith("param_")}))
+
+    @functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+    def run(m):
+        elements = layer.elements(values["input"][None])
+        found = [elements[0], input_states(elements, layer.config.order, layer.config.variant)[0]]
+        for method in ("sequential", "associative", "chunked"):
+
+            def loss(m, method=method):
+                s = matrix_scan(m[None], method=method)[0][0]
+                read = jnp.einsum("thij,hjc->thic", s, values["param_W_down"]).reshape(len(m), -1)
+                return (read @ values["param_W_out"] * values["cotangent"]).sum(), s
+
+            gradient, s = jax.grad(loss, has_aux=True)(m)
+            found += [s, gradient]
+        return found
+
+    expected = [values[key] for key in ("state_elements", "input_states", *["output_states", "grad_input_states"] * 3)]
+    for i, (x, y) in enumerate(zip(run(values["input_states"]), expected, strict=True)):
+        assert x.dtype == dtype
+        np.testing.assert_allclose(x, y, rtol=0, atol=tolerance * np.abs(y).max(), err_msg=str(i))

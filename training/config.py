@@ -13,9 +13,10 @@ from data.errors import DataError
 from data.spec import DataRequest
 from models.build import ModelConfig
 from models.registry import LAYERS, layer_spec
+from models.roles import Role
 from scans import Choice
 from training.errors import ConfigError
-from training.optim import GroupOption
+from training.optim import GroupOption, WInScaling
 
 SCHEMA = 1
 
@@ -49,6 +50,7 @@ class DataConfig:
 class OptimConfig:
     """lr: peak rate of the `regular` group. ssm_lr: peak rate of the recurrence. groups: see `training.optim`.
 
+    w_in_rate: the rate of MRU's W_in as a share of lr. w_in_scaling: see `training.optim.ElementsRule`.
     Warm-up is linear over warmup_steps, then a cosine to 0 at the last step.
     """
 
@@ -57,10 +59,14 @@ class OptimConfig:
     weight_decay: float = 0.0
     warmup_steps: int = 0
     groups: GroupOption = GroupOption.STANDARD
+    w_in_rate: float = 1.0
+    w_in_scaling: WInScaling = WInScaling.NONE
 
     def __post_init__(self):
         if self.lr <= 0 or self.ssm_lr <= 0:
             raise ValueError(f"optim: rates must be positive, got lr={self.lr}, ssm_lr={self.ssm_lr}")
+        if self.w_in_rate <= 0:
+            raise ValueError(f"optim: w_in_rate={self.w_in_rate} must be positive")
         if self.weight_decay < 0 or self.warmup_steps < 0:
             raise ValueError(
                 f"optim: weight_decay={self.weight_decay} and warmup_steps={self.warmup_steps} must not be negative"
@@ -107,6 +113,13 @@ class ExperimentConfig:
         if self.optim.warmup_steps > self.train.steps:
             raise ValueError(
                 f"optim.warmup_steps={self.optim.warmup_steps} is longer than train.steps={self.train.steps}"
+            )
+        rate, scaling = self.optim.w_in_rate, self.optim.w_in_scaling
+        has_elements = Role.ELEMENTS in layer_spec(self.model.layer).roles.values()
+        if not has_elements and (rate != 1 or scaling is not WInScaling.NONE):
+            raise ValueError(
+                f"optim.w_in_rate={rate} and optim.w_in_scaling={scaling} are for the layer mru, not for "
+                f"{self.model.layer}: leave them at 1.0 and none"
             )
 
 

@@ -1,5 +1,6 @@
 """Optimiser groups by parameter path: every parameter in exactly one, decided by what it is for."""
 
+import math
 from collections.abc import Hashable
 from typing import Any, NamedTuple, assert_never
 
@@ -16,13 +17,14 @@ Params = Any
 class Group(Choice):
     """SSM: Adam at ssm_lr. REGULAR: AdamW at lr. NO_DECAY: Adam at lr (biases, norms). B_SLOW: AdamW at ssm_lr.
 
-    FROZEN: constant.
+    ELEMENTS: AdamW at its share of lr, see `ElementsRule`. FROZEN: constant.
     """
 
     SSM = "ssm"
     REGULAR = "regular"
     NO_DECAY = "no_decay"
     B_SLOW = "b_slow"
+    ELEMENTS = "elements"
     FROZEN = "frozen"
 
 
@@ -39,6 +41,37 @@ class GroupOption(Choice):
     B_AND_C_DECAY = "BandCdecay"
     B_FAST_AND_C_DECAY = "BfastandCdecay"
     NO_BC_DECAY = "noBCdecay"
+
+
+class WInScaling(Choice):
+    """How W_in of MRU learns. NONE: as the other keys say. PUBLISHED: see `ElementsRule.published`."""
+
+    NONE = "none"
+    PUBLISHED = "published"
+
+
+class ElementsRule(NamedTuple):
+    """How ELEMENTS differ from REGULAR: their share of lr, their weight decay (None: the same), and the largest norms
+    of the gradients of their group and of each other group (None: not clipped).
+    """
+
+    rate: float = 1.0
+    weight_decay: float | None = None
+    clip: float | None = None
+    clip_others: float | None = None
+
+    @classmethod
+    def published(cls, rate: float, order: int, length: int) -> "ElementsRule":
+        """The scaling of mikayahlevi/mru-lm for n x n matrices and T tokens, whose rate is multiplied by `rate`.
+
+        Rate (1/n) sqrt(2/T), weight decay 0.1, norm of the gradient at most sqrt(T/2), that of other groups at most 1:
+        a token acts on T/2 later ones on average. It keeps the elements tiny for long, so it confounds a comparison of
+        variants.
+        """
+        return cls(rate * math.sqrt(2 / length) / order, 0.1, math.sqrt(length / 2), 1.0)
+
+
+PLAIN = ElementsRule()
 
 
 def group_of(path: tuple[str, ...], layer: str, option: GroupOption) -> Group:
@@ -63,6 +96,10 @@ def _group_of_role(role: Role, option: GroupOption) -> Group:
     match role:
         case Role.RECURRENCE:
             return Group.SSM
+        case Role.PROJECTION:
+            return Group.REGULAR
+        case Role.ELEMENTS:
+            return Group.ELEMENTS
         case Role.CONSTANT:
             return Group.FROZEN
         case Role.INPUT | Role.OUTPUT | Role.SKIP:
@@ -106,17 +143,23 @@ class Optimiser(NamedTuple):
 
 def make_optimiser(
     params: Params, layer: str, option: GroupOption, *, lr: float, ssm_lr: float, weight_decay: float,
-    warmup_steps: int, steps: int,
+    warmup_steps: int, steps: int, elements: ElementsRule = PLAIN,
 ) -> Optimiser:  # fmt: skip
-    """Adam or AdamW per group (b1 0.9, b2 0.999, eps 1e-8), each on its own schedule."""
-    fast, slow = (cosine_with_warmup(rate, warmup_steps, steps) for rate in (lr, ssm_lr))
-    transforms: dict[Hashable, optax.GradientTransformation] = {
+    """Adam or AdamW per group (b1 0.9, b2 0.999, eps 1e-8), each on its own schedule and clipped by itself."""
+    rates = (lr, ssm_lr, lr * elements.rate)
+    fast, slow, own = (cosine_with_warmup(rate, warmup_steps, steps) for rate in rates)
+    own_decay = weight_decay if elements.weight_decay is None else elements.weight_decay
+    moving = {
         Group.SSM: optax.adam(slow),
         Group.REGULAR: optax.adamw(fast, weight_decay=weight_decay),
         Group.NO_DECAY: optax.adam(fast),
         Group.B_SLOW: optax.adamw(slow, weight_decay=weight_decay),
-        Group.FROZEN: optax.set_to_zero(),
+        Group.ELEMENTS: optax.adamw(own, weight_decay=own_decay),
     }
+    transforms: dict[Hashable, optax.GradientTransformation] = {Group.FROZEN: optax.set_to_zero()}
+    for group, rule in moving.items():
+        limit = elements.clip if group is Group.ELEMENTS else elements.clip_others
+        transforms[group] = rule if limit is None else optax.chain(optax.clip_by_global_norm(limit), rule)
     return Optimiser(optax.partition(transforms, groups(params, layer, option)), fast)
 
 

@@ -17,10 +17,15 @@ parameters alone, and a_h the factor by which the covariance of the real input c
 (0) is the drawn initial parameters; s_h = mean of 1 - |lambda_h(0)|^(2t) over the same positions is the part of the
 stationary energy that a zero start reaches (1 for a stationary start). gain x align x temporal =
 state_energy x sum g_h(0) s_h / sum g_h(0), exactly.
+
+A layer whose energy does not split this way (MRU: E_h the mean of |S_t^h|_F^2, g_h = n, s_h = 1) has null for the last
+four, one without a state has null for all. What a layer logs besides (MRU: max_element, max_log_norm, log10_cond)
+stands under its own name.
 """
 
 from typing import Any
 
+import jax
 import numpy as np
 
 from data.batching import Batch, Split
@@ -57,33 +62,41 @@ def start_share(log_decay: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 def probe_rows(diagnostics: list[dict[str, Any]], refs: tuple[EnergyRef | None, ...], lengths: np.ndarray) -> list[Row]:
     """One row a seed: the quantities above, each a list over layers (null for a layer without them)."""
     rows = []
+    own = sorted({name for found in diagnostics for name in found.get("log", {})})
     for seed in range(len(diagnostics[0]["finite"])):
-        layers = [
-            {} if ref is None else _layer(_of_seed(found, seed), EnergyRef(**_of_seed(ref._asdict(), seed)), lengths)
-            for found, ref in zip(diagnostics, refs, strict=True)
-        ]
-        rows.append({name: [layer.get(name) for layer in layers] for name in NAMES})
+        blocks = (_of_seed(block, seed) for block in zip(diagnostics, refs, strict=True))
+        layers = [_layer(found, ref, lengths) for found, ref in blocks]
+        rows.append({name: [layer.get(name) for layer in layers] for name in (*NAMES, *own)})
     return rows
 
 
-def _of_seed(values: dict[str, Any], seed: int) -> dict[str, Any]:
-    return {name: np.asarray(value[seed], np.float64) for name, value in values.items()}
+def _of_seed(values: Any, seed: int) -> Any:
+    return jax.tree.map(lambda value: np.asarray(value[seed], np.float64), values)
 
 
-def _layer(found: dict[str, np.ndarray], ref: EnergyRef, lengths: np.ndarray) -> dict:
-    energy, gain, aligned = found["energy"], found["gain"], found["gain_align"]
+def _layer(found: dict[str, Any], ref: EnergyRef | None, lengths: np.ndarray) -> dict:
+    own = found.get("log", {})
+    if ref is None:
+        return own
+    energy, gain = found["energy"], found["gain"]
     expected = ref.gain * start_share(np.asarray(ref.log_decay), lengths)
-    return {
+    size = {
         "state_energy_raw": energy.sum(),
         "state_energy": energy.sum() / expected.sum(),
         "state_energy_median": np.median(energy / expected),
         "state_energy_drift": np.log10(energy.sum() / ref.energy.sum()),
         "state_energy_t": found["energy_t"] / ref.gain.sum(),
+    }
+    if "gain_align" not in found:
+        return size | own
+    aligned = found["gain_align"]
+    split = {
         "state_gain": gain.sum() / ref.gain.sum(),
         "state_gain_max": (gain / ref.gain).max(),
         "state_align": aligned.sum() / gain.sum(),
         "state_temporal": energy.sum() / aligned.sum(),
     }
+    return size | split | own
 
 
 NAMES = (

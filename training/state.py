@@ -1,6 +1,6 @@
 """The state of all seeds of a run, every leaf stacked over them."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +8,9 @@ from flax import nnx
 
 from data.spec import TaskSpec
 from models.build import abstract_model, initial_params
+from models.contract import ElementsConfig
 from training.config import ExperimentConfig
-from training.optim import Optimiser, make_optimiser
+from training.optim import ElementsRule, Optimiser, WInScaling, make_optimiser
 from training.rng import Stream, stream_key
 
 Params = Any
@@ -55,6 +56,10 @@ def make_program(config: ExperimentConfig, task: TaskSpec) -> Program:
     """Builds the model abstractly: sizes are checked, no array is made."""
     graphdef, params = abstract_model(config.model, task)
     optim = config.optim
+    elements = ElementsRule(optim.w_in_rate)
+    if optim.w_in_scaling is WInScaling.PUBLISHED:
+        order = cast(ElementsConfig, config.model.layer_config()).order
+        elements = ElementsRule.published(optim.w_in_rate, order, task.length)
     optimiser = make_optimiser(
         params,
         config.model.layer,
@@ -64,6 +69,7 @@ def make_program(config: ExperimentConfig, task: TaskSpec) -> Program:
         weight_decay=optim.weight_decay,
         warmup_steps=optim.warmup_steps,
         steps=config.train.steps,
+        elements=elements,
     )
     return Program(config, task, graphdef, params, optimiser)
 
