@@ -110,6 +110,7 @@ def test_demo_cells_are_all_layers_at_three_settings():
         ),
         (lra.get_config, "layer=gru", "no row for task=listops, layer=gru: known rows are task=listops,layer=rotrnn, "),
         (lra.get_config, "task=text", "no row for task=text, layer=rotrnn: known rows are task=listops,layer=rotrnn, "),
+        (lra.get_config, "layer=mru,direction=bidirectional", "direction=bidirectional .*: mru reads forward only"),
         (lra.get_config, "depth=two", "depth='two' after the colon: expected an integer"),
         (lra.get_config, "depth", "depth='' after the colon: expected an integer"),
         (lra.get_config, "seeds=0-3", "seeds='0-3' after the colon: expected 3, 0:5 or 0\\+3\\+7"),
@@ -154,7 +155,7 @@ def test_the_keys_change_what_they_name():
     assert set(config.model.options) == layers.LRU.keys()
 
 
-@pytest.mark.parametrize("layer", list(layers.OPTIONS))
+@pytest.mark.parametrize("layer", [layer for _, layer in lra.ROWS])
 def test_smoke_shrinks_to_seconds(layer):
     full, small = (checked(lra, f"layer={layer}{end}") for end in ("", ",smoke"))
     assert small.data.smoke
@@ -168,6 +169,11 @@ def test_smoke_shrinks_to_seconds(layer):
     # All that happens in a run happens in a smoke: evaluations, probes and saves, not only at the end.
     assert max(small.train.eval_every, small.train.probe_every, small.train.checkpoint_every) * 2 <= small.train.steps
     assert small.model.mixing is full.model.mixing
+
+
+def test_depth_scales_the_initial_output_of_mru():
+    for text, sublayers in (("layer=mru", 6), ("layer=mru,depth=3", 3), ("layer=mru,depth=1,direction=forward", 1)):
+        assert checked(lra, text).model.options["sublayers"] == sublayers
 
 
 def test_a_config_is_made_anew_each_time():

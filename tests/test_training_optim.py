@@ -38,7 +38,9 @@ VARIANTS = {
     "rotrnn, log angles": ("rotrnn", {"theta_storage": "log", "direction": "forward"}),
     "lru": ("lru", {}),
     "lru, gamma off": ("lru", {"gamma": "off", "direction": "backward"}),
+    "mru": ("mru", {}),
 }
+SIZES = {"rotrnn": {"state_size": 8, "heads": 2}, "lru": {"state_size": 8}, "mru": {"state_size": 8, "heads": 2}}
 
 
 def expected_group(path: str, option: GroupOption) -> str:
@@ -47,12 +49,14 @@ def expected_group(path: str, option: GroupOption) -> str:
         return "regular" if name == "kernel" else "no_decay"
     if name == "xi":
         return "frozen"
+    if name.startswith("W_"):
+        return "elements" if name == "W_in" else "regular"
     return "ssm" if name in RECURRENCE else TABLE[option][name.split("_")[0]]
 
 
 def abstract_params(layer: str, changes: dict[str, Any]):
     config = tiny_config(layer, {"model.mixing": "full_glu"}).model
-    options = options_of(layer, state_size=8, **({"heads": 2} if layer == "rotrnn" else {}), **changes)
+    options = options_of(layer, **SIZES[layer], **changes)
     return abstract_model(type(config)(layer, 4, 2, config.mixing, 0.0, options), TASK)[1]
 
 
@@ -61,7 +65,7 @@ def abstract_params(layer: str, changes: dict[str, Any]):
 def test_every_parameter_has_the_group_of_the_table(layer, changes, option):
     params = abstract_params(layer, changes)
     found = {"/".join(path_names(path)): g for path, g in jax.tree.leaves_with_path(groups(params, layer, option))}
-    assert len(found) == len(jax.tree.leaves(params)) > 20
+    assert len(found) == len(jax.tree.leaves(params)) > 15
     assert found == {path: expected_group(path, option) for path in found}
 
 
@@ -124,6 +128,7 @@ def test_decay_and_rate_of_every_group(option):
             Group.REGULAR: (1e-2, 0.1),
             Group.NO_DECAY: (1e-2, 0.0),
             Group.B_SLOW: (1e-3, 0.1),
+            Group.ELEMENTS: (1e-2, 0.1),
             Group.FROZEN: (0.0, 0.0),
         }[group]
         np.testing.assert_allclose(new, old - rate * (1 + decay * old), rtol=2e-6, atol=1e-7, err_msg=path)
