@@ -34,6 +34,7 @@ class MRU(nnx.Module):
 
     def __init__(self, config: MRUConfig, *, rngs: nnx.Rngs):
         self.config = config
+        self.heads = config.heads
         self.W_in = nnx.Param(init.w_in(config))
         self.W_down = nnx.Param(init.w_down(rngs.params(), config))
         self.W_out = nnx.Param(init.w_out(rngs.params(), config))

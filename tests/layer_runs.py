@@ -129,7 +129,7 @@ def by_steps(run: Run, u: Any, reset: Any = None) -> tuple[jax.Array, jax.Array]
 
     def step(state, x):
         y, state = layer.step(x[0], state, reset=x[1])
-        return state, (y, state.x)
+        return state, (y, jax.tree.leaves(state)[0])
 
     out = lax.scan(step, layer.initial_state(u.shape[0]), (jnp.swapaxes(u, 0, 1), reset.T))[1]
     return jnp.swapaxes(out[0], 0, 1), jnp.swapaxes(out[1], 0, 1)

@@ -139,6 +139,18 @@ def test_rescaling_changes_no_value_and_no_gradient(x64, output_norm):
 
 
 @pytest.mark.parametrize("variant", Variant)
+def test_gradients_are_finite_for_short_and_long_inputs(variant):
+    """Float32, elements of deviation 0.02."""
+    graphdef, params = make(0.02, variant=variant)
+    gradient = jit(jax.grad(lambda p, u: (nnx.merge(graphdef, p)(u)[0] ** 2).mean(), (0, 1)))
+    for steps in (1, 4096):
+        u = jnp.asarray(np.random.default_rng(0).normal(size=(1, steps, WIDTH)), jnp.float32)
+        found = gradient(params, u)
+        assert all(np.isfinite(x).all() for x in jax.tree.leaves(found))
+        assert np.abs(found[1]).max() > 0
+
+
+@pytest.mark.parametrize("variant", Variant)
 def test_start(variant):
     """M = I: one constant vector is added to every token; W_in, though 0, has a gradient."""
     config = MRUConfig(64, 256, 4, variant=variant, sublayers=4)
