@@ -1,8 +1,8 @@
 """Linear recurrences on arrays: `linear_scan` for h_t = a_t h_{t-1} + b_t, `diagonal_layer` for a whole layer of them,
 and `matrix_scan` for products of matrices, H_t = H_{t-1} M_t.
 
-Nothing here knows flax, configs or training. The layer folders only make the arrays (rotrnn, lru: a `DiagonalSystem`;
-mru: the matrices M_t); what makes them fast is written once, in this package.
+Nothing here knows flax, configs or training. The layer folders only make the arrays (rotrnn, lru, s5: a
+`DiagonalSystem`; mru: the matrices M_t); what makes them fast is written once, in this package.
 """
 
 from scans.choice import Choice, Direction, ScanMethod

@@ -7,7 +7,8 @@ import jax
 import pytest
 from jaxtyping import install_import_hook
 
-_LAYER_FILES = [f"{family}.{part}" for family in ("rotrnn", "lru", "mru") for part in ("init", "parametrize", "layer")]
+_FAMILIES = ("rotrnn", "lru", "s5", "mru")
+_LAYER_FILES = [f"{family}.{part}" for family in _FAMILIES for part in ("init", "parametrize", "layer")]
 install_import_hook(["linalg", "scans", *_LAYER_FILES], "beartype.beartype")
 
 
