@@ -27,6 +27,19 @@ LRU = {
     "max_phase": 2 * math.pi,
 }
 
+S5 = {
+    "state_size": 128,
+    "blocks": 16,
+    "direction": "bidirectional",
+    "discretization": "zoh",
+    "conj_sym": True,
+    "clip_eigs": False,
+    "C_init": "lecun_normal",
+    "dt_min": 1e-3,
+    "dt_max": 0.1,
+    "step_rescale": 1.0,
+}
+
 MRU = {
     "state_size": 256,
     "heads": 4,
@@ -37,7 +50,7 @@ MRU = {
     "sublayers": 1,
 }
 
-OPTIONS = {"rotrnn": ROTRNN, "lru": LRU, "mru": MRU}
+OPTIONS = {"rotrnn": ROTRNN, "lru": LRU, "s5": S5, "mru": MRU}
 
 
 def options_of(layer: str, **changes: object) -> dict:

@@ -11,6 +11,7 @@ from models.contract import Layer, LayerConfig
 from models.roles import Role
 from mru import MRU, MRUConfig
 from rotrnn import RotRNN, RotRNNConfig
+from s5 import S5, S5Config
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,11 @@ class LayerSpec:
 
 def _roles(
     recurrence: str = "", inputs: str = "", outputs: str = "", skip: str = "", constant: str = "", projection: str = "",
-    elements: str = "",
+    elements: str = "", step_size: str = "",
 ) -> dict[str, Role]:  # fmt: skip
     named = {
         Role.RECURRENCE: recurrence,
+        Role.STEP_SIZE: step_size,
         Role.INPUT: inputs,
         Role.OUTPUT: outputs,
         Role.SKIP: skip,
@@ -58,6 +60,7 @@ LAYERS: dict[str, LayerSpec] = {
         LRU,
         _roles("nu_log theta_log gamma_log", "B_re B_im", "C_re C_im C_backward_re C_backward_im", "D"),
     ),
+    "s5": LayerSpec(S5Config, S5, _roles("Lambda_re Lambda_im", "B", "C C1 C2", "D", step_size="log_step")),
     "mru": LayerSpec(MRUConfig, MRU, _roles(elements="W_in", projection="W_down W_out")),
 }
 

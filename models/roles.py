@@ -4,13 +4,14 @@ from scans import Choice
 
 
 class Role(Choice):
-    """RECURRENCE: decays, phases, bases. INPUT, OUTPUT, SKIP: B, C and D. CONSTANT: not trained.
+    """RECURRENCE: decays, phases, bases. STEP_SIZE: Delta. INPUT, OUTPUT, SKIP: B, C and D. CONSTANT: not trained.
 
     PROJECTION: a dense matrix of a layer that has no diagonal recurrence. ELEMENTS: the projection to the elements of
     matrices that are multiplied over time, whose rate decides how long the products stay bounded.
     """
 
     RECURRENCE = "recurrence"
+    STEP_SIZE = "step_size"
     INPUT = "input"
     OUTPUT = "output"
     SKIP = "skip"

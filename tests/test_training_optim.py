@@ -24,23 +24,32 @@ from training.optim import (
     path_names,
 )
 
-# What lindermanlab/S5 calls opt_config, for the parameters of both layers; all others are the same in each option.
+# What lindermanlab/S5 calls opt_config and dt_global, for B, C and D of every layer and the step sizes of S5; all
+# others are the same in each option.
 TABLE = {
-    GroupOption.STANDARD: {"B": "ssm", "C": "regular", "D": "regular"},
-    GroupOption.B_AND_C_DECAY: {"B": "b_slow", "C": "regular", "D": "regular"},
-    GroupOption.B_FAST_AND_C_DECAY: {"B": "regular", "C": "regular", "D": "regular"},
-    GroupOption.NO_BC_DECAY: {"B": "ssm", "C": "ssm", "D": "ssm"},
+    GroupOption.STANDARD: {"B": "ssm", "C": "regular", "D": "regular", "log_step": "ssm"},
+    GroupOption.B_AND_C_DECAY: {"B": "b_slow", "C": "regular", "D": "regular", "log_step": "ssm"},
+    GroupOption.B_FAST_AND_C_DECAY: {"B": "regular", "C": "regular", "D": "regular", "log_step": "ssm"},
+    GroupOption.NO_BC_DECAY: {"B": "ssm", "C": "ssm", "D": "ssm", "log_step": "ssm"},
+    GroupOption.STANDARD_DT_GLOBAL: {"B": "ssm", "C": "regular", "D": "regular", "log_step": "regular"},
 }
-RECURRENCE = {"gamma_log", "theta", "theta_log", "nu_log", "M"}
+RECURRENCE = {"gamma_log", "theta", "theta_log", "nu_log", "M", "Lambda_re", "Lambda_im"}
 VARIANTS = {
     "rotrnn": ("rotrnn", {}),
     "rotrnn, xi held": ("rotrnn", {"normalise": "init"}),
     "rotrnn, log angles": ("rotrnn", {"theta_storage": "log", "direction": "forward"}),
     "lru": ("lru", {}),
     "lru, gamma off": ("lru", {"gamma": "off", "direction": "backward"}),
+    "s5": ("s5", {}),
+    "s5, one direction": ("s5", {"direction": "forward"}),
     "mru": ("mru", {}),
 }
-SIZES = {"rotrnn": {"state_size": 8, "heads": 2}, "lru": {"state_size": 8}, "mru": {"state_size": 8, "heads": 2}}
+SIZES = {
+    "rotrnn": {"state_size": 8, "heads": 2},
+    "lru": {"state_size": 8},
+    "s5": {"state_size": 8, "blocks": 2},
+    "mru": {"state_size": 8, "heads": 2},
+}
 
 
 def expected_group(path: str, option: GroupOption) -> str:
@@ -51,7 +60,7 @@ def expected_group(path: str, option: GroupOption) -> str:
         return "frozen"
     if name.startswith("W_"):
         return "elements" if name == "W_in" else "regular"
-    return "ssm" if name in RECURRENCE else TABLE[option][name.split("_")[0]]
+    return "ssm" if name in RECURRENCE else TABLE[option][name if name == "log_step" else name[0]]
 
 
 def abstract_params(layer: str, changes: dict[str, Any]):

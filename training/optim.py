@@ -29,18 +29,20 @@ class Group(Choice):
 
 
 class GroupOption(Choice):
-    """Where B, C and D of the recurrent layers go (lindermanlab/S5, `opt_config`).
+    """Where B, C, D and the step sizes of the recurrent layers go (lindermanlab/S5, `opt_config` and `dt_global`).
 
-    standard         B: ssm,     C, D: regular
-    BandCdecay       B: b_slow,  C, D: regular
-    BfastandCdecay   B, C, D: regular
-    noBCdecay        B, C, D: ssm
+    standard             B: ssm,     C, D: regular,  step sizes: ssm
+    BandCdecay           B: b_slow,  C, D: regular,  step sizes: ssm
+    BfastandCdecay       B, C, D: regular,           step sizes: ssm
+    noBCdecay            B, C, D, step sizes: ssm
+    standard_dt_global   B: ssm,     C, D: regular,  step sizes: regular
     """
 
     STANDARD = "standard"
     B_AND_C_DECAY = "BandCdecay"
     B_FAST_AND_C_DECAY = "BfastandCdecay"
     NO_BC_DECAY = "noBCdecay"
+    STANDARD_DT_GLOBAL = "standard_dt_global"
 
 
 class WInScaling(Choice):
@@ -96,6 +98,8 @@ def _group_of_role(role: Role, option: GroupOption) -> Group:
     match role:
         case Role.RECURRENCE:
             return Group.SSM
+        case Role.STEP_SIZE:
+            return Group.REGULAR if option is GroupOption.STANDARD_DT_GLOBAL else Group.SSM
         case Role.PROJECTION:
             return Group.REGULAR
         case Role.ELEMENTS:
@@ -104,7 +108,7 @@ def _group_of_role(role: Role, option: GroupOption) -> Group:
             return Group.FROZEN
         case Role.INPUT | Role.OUTPUT | Role.SKIP:
             match option:
-                case GroupOption.STANDARD:
+                case GroupOption.STANDARD | GroupOption.STANDARD_DT_GLOBAL:
                     return Group.SSM if role is Role.INPUT else Group.REGULAR
                 case GroupOption.B_AND_C_DECAY:
                     return Group.B_SLOW if role is Role.INPUT else Group.REGULAR
