@@ -15,13 +15,15 @@ from mru import MRU, MRUConfig
 from mru.parametrize import input_states
 from rotrnn import RotRNN, RotRNNConfig
 from rotrnn.parametrize import original_basis
+from s5 import S5, Discretization, S5Config
+from s5.init import hippo_normal
 from scans import Direction, diagonal_layer, matrix_scan
 
 
 def build(name: str, values) -> Any:
     """The registered layer of an oracle file's sizes, with initial parameters."""
     parameters = {k.removeprefix("param_") for k in values if k.startswith("param_")}
-    backward = any(k.startswith("C_backward") for k in parameters)
+    backward = any(k.startswith(("C_backward", "C2")) for k in parameters)
     direction = Direction.BIDIRECTIONAL if backward else Direction.FORWARD
     width, rngs = values["input"].shape[1], nnx.Rngs(0)
     if name.startswith("lru"):
@@ -30,11 +32,23 @@ def build(name: str, values) -> Any:
         heads, n, _ = values["param_W_down"].shape
         variant = name.removeprefix("mru_")
         return MRU(MRUConfig(width=width, state_size=heads * n**2, heads=heads, variant=variant), rngs=rngs)
+    if name.startswith("s5"):
+        conj_sym = "conj" in name.split("_")
+        config = S5Config(
+            width=width,
+            state_size=values["param_Lambda_re"].size * (2 if conj_sym else 1),
+            direction=direction,
+            discretization=Discretization.BILINEAR if "bilinear" in name else Discretization.ZOH,
+            conj_sym=conj_sym,
+            step_rescale=float(values["step_rescale"]),
+        )
+        return S5(config, rngs=rngs)
     heads, n, _ = values["param_M"].shape
     return RotRNN(RotRNNConfig(width=width, state_size=heads * n, heads=heads, direction=direction), rngs=rngs)
 
 
-FILES = {p.stem: p for family in ("lru", "rotrnn", "mru") for p in sorted(oracle_dir().glob(f"{family}*.npz"))}
+FAMILIES = ("lru", "rotrnn", "s5", "mru")
+FILES = {p.stem: p for family in FAMILIES for p in sorted(oracle_dir().glob(f"{family}*.npz"))}
 assert FILES, f"no oracle files in {oracle_dir()}"
 
 
@@ -119,3 +133,20 @@ def test_states_of_mru_and_the_gradient_by_its_matrices(x64, name, dtype, tolera
     for i, (x, y) in enumerate(zip(run(values["input_states"]), expected, strict=True)):
         assert x.dtype == dtype
         np.testing.assert_allclose(x, y, rtol=0, atol=tolerance * np.abs(y).max(), err_msg=str(i))
+
+
+HIPPO = {p.stem: p for p in sorted(oracle_dir().glob("hippo_dplr_*.npz"))}
+assert HIPPO, f"no hippo_dplr files in {oracle_dir()}"
+
+
+@pytest.mark.parametrize("name", HIPPO, ids=[f"oracle-{name}" for name in HIPPO])
+def test_hippo_normal_part(name):
+    """Eigenvectors are unique only up to a phase each: absolute values are compared."""
+    with np.load(HIPPO[name]) as file:
+        values = dict(file)
+    eigenvalues, vectors = hippo_normal(values["Lambda"].size)
+    np.testing.assert_allclose(eigenvalues, values["Lambda"], atol=1e-12)
+    n = np.arange(eigenvalues.size)
+    for key, rotated in {"P": np.sqrt(n + 0.5), "B": np.sqrt(2 * n + 1)}.items():
+        np.testing.assert_allclose(abs(vectors.conj().T @ rotated), abs(values[key]), atol=1e-12, err_msg=key)
+    np.testing.assert_allclose(vectors @ vectors.conj().T, values["V_V_star"], atol=1e-12)
