@@ -15,6 +15,7 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string("workdir", None, "Folder of the run.")
 flags.DEFINE_enum("split", "val", ["val", "test"], "Split to score.")
 flags.DEFINE_string("checkpoint", "best", "best (each seed's own), last, or a step.")
+flags.DEFINE_float("step_rescale", 1.0, "Factor on the step sizes of S5: 2 reads inputs of half the sampling rate.")
 flags.DEFINE_string("data_dir", None, "Folder of prepared data; default $LINREC_DATA or ~/.cache/linrec.")
 
 
@@ -24,7 +25,7 @@ def main(argv: Sequence[str]) -> None:
     cli.require(FLAGS, "workdir")
     from training.results import score, summary_line
 
-    record = score(Path(FLAGS.workdir), cli.data_dir(FLAGS.data_dir), FLAGS.split, FLAGS.checkpoint)
+    record = score(Path(FLAGS.workdir), cli.data_dir(FLAGS.data_dir), FLAGS.split, FLAGS.checkpoint, FLAGS.step_rescale)
     print(summary_line(record))
 
 

@@ -1,5 +1,6 @@
 """Scores of checkpoints, recorded in results.json."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,13 @@ from training.workdir import CHECKPOINTS, RESULTS, read_config
 Record = dict[str, Any]
 
 
-def score(workdir: Path, data_dir: Path, split: str, which: str) -> Record:
+def score(workdir: Path, data_dir: Path, split: str, which: str, step_rescale: float = 1.0) -> Record:
     """Scores `which` ("best": each seed's own, "last", or a step) on a split and records it.
 
-    A record of the same split and checkpoint is replaced. Raises ConfigError if there is no such run or checkpoint,
-    DataError if the data are missing.
+    step_rescale: see `rescaled`. A record of the same split, checkpoint and rescale is replaced. Raises ConfigError if
+    there is no such run or checkpoint or no step size to rescale, DataError if the data are missing.
     """
-    config, _ = read_config(workdir)
+    config = rescaled(read_config(workdir)[0], step_rescale)
     step = _step(which)
     splits = load_splits(config, data_dir)
     program = make_program(config, task_spec(config.data.request))
@@ -41,11 +42,29 @@ def score(workdir: Path, data_dir: Path, split: str, which: str) -> Record:
     mesh = make_mesh(config.train.eval_batch_size, "train.eval_batch_size")
     found = evaluate(make_eval_step(program), params, splits[split], config.train.eval_batch_size, mesh)
     steps = np.asarray(state.best.step) if which == "best" else np.full(len(config.seeds), restored.step)
-    record = _record(config, splits, split, which, steps, found)
+    record = _record(config, splits, split, which, steps, found) | {"step_rescale": step_rescale}
     if repairs := [*restored.meta.get("repairs", []), *restored.repairs]:
         record["repairs"] = repairs
     _write(workdir / RESULTS, record)
     return record
+
+
+def rescaled(config: ExperimentConfig, factor: float) -> ExperimentConfig:
+    """The config with all step sizes of its layers times `factor`: the same parameters at another sampling rate.
+
+    2 is for inputs of half the rate. Raises ConfigError for a layer without step sizes or a factor that is not
+    positive.
+    """
+    if factor == 1:
+        return config
+    options = config.model.options
+    if "step_rescale" not in options:
+        raise ConfigError(f"--step_rescale={factor}: layer {config.model.layer} has no step size")
+    options = options | {"step_rescale": factor * options["step_rescale"]}
+    try:
+        return dataclasses.replace(config, model=dataclasses.replace(config.model, options=options))
+    except ValueError as error:
+        raise ConfigError(f"--step_rescale={factor}: {error}") from error
 
 
 def _step(which: str) -> int | None:
@@ -100,8 +119,8 @@ def read_results(path: Path) -> list[Record]:
     return records
 
 
-def _key(record: Record) -> tuple[str, str]:
-    return record["split"], record["checkpoint"]
+def _key(record: Record) -> tuple[str, str, float]:
+    return record["split"], record["checkpoint"], record.get("step_rescale", 1.0)
 
 
 def _write(path: Path, record: Record) -> None:
@@ -113,8 +132,10 @@ def summary_line(record: Record) -> str:
     """The record in one line, beside what guessing scores."""
     spread = "" if record["std"] is None else f" +- {100 * record['std']:.1f}"
     low, high = binomial_interval(record["mean"], record["count"])
+    factor = record.get("step_rescale", 1.0)
+    rate = "" if factor == 1 else f" with step sizes times {factor:g}"
     return (
         f"{record['split']} accuracy {100 * record['mean']:.1f}{spread} % over {len(record['seeds'])} seed(s), "
-        f"{record['checkpoint']} checkpoint, {record['data']}; 95 % interval of one test on {record['count']} records "
-        f"{100 * low:.1f} to {100 * high:.1f} %; {guesses_line(record['baselines'])}"
+        f"{record['checkpoint']} checkpoint{rate}, {record['data']}; 95 % interval of one test on {record['count']} "
+        f"records {100 * low:.1f} to {100 * high:.1f} %; {guesses_line(record['baselines'])}"
     )
