@@ -13,7 +13,7 @@ from training.loop import load_splits
 from training.probe import probe_batch
 from training.results import read_results, rescaled, score, summary_line
 from training.start import begin
-from training.state import make_program
+from training.state import initial_params_of_all, make_program
 from training.step import make_probe_step
 from training.workdir import CHECKPOINTS, RESULTS, claim
 
@@ -22,7 +22,7 @@ def save_run(folder, config):
     """What a run has before its first step."""
     program = make_program(config, task_spec(config.data.request))
     inputs = probe_batch(load_splits(config, folder)["val"], 4)
-    state, _ = begin(program, make_probe_step(program, (1,)), inputs)
+    state, _ = begin(program, initial_params_of_all(program), make_probe_step(program, (1,)), inputs)
     claim(folder, config, {})
     longer = jax.tree.map_with_path(
         lambda path, x: x + jnp.log(2.0) if "log_step" in jax.tree_util.keystr(path) else x, state.params
