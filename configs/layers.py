@@ -50,7 +50,29 @@ MRU = {
     "sublayers": 1,
 }
 
-OPTIONS = {"rotrnn": ROTRNN, "lru": LRU, "s5": S5, "mru": MRU}
+ATTENTION = {
+    "heads": 4,
+    "max_length": 4096,
+    "position": "rope",
+    "mru_order": 8,
+    "mru_variant": "orthogonal_cayley",
+    "mru_start": "identity",
+    "sublayers": 1,
+}
+
+LINEAR_ATTENTION = {"heads": 4, "position": "rope", "sublayers": 1}
+
+MLP = {"expansion": 4, "sublayers": 1}
+
+OPTIONS = {
+    "rotrnn": ROTRNN,
+    "lru": LRU,
+    "s5": S5,
+    "mru": MRU,
+    "attention": ATTENTION,
+    "linear_attention": LINEAR_ATTENTION,
+    "mlp": MLP,
+}
 
 
 def options_of(layer: str, **changes: object) -> dict:

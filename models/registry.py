@@ -6,7 +6,9 @@ from typing import Any
 
 from flax import nnx
 
+from attention import Attention, AttentionConfig, LinearAttention, LinearAttentionConfig
 from lru import LRU, LRUConfig
+from mlp import MLP, MLPConfig
 from models.contract import Layer, LayerConfig
 from models.roles import Role
 from mru import MRU, MRUConfig
@@ -62,6 +64,9 @@ LAYERS: dict[str, LayerSpec] = {
     ),
     "s5": LayerSpec(S5Config, S5, _roles("Lambda_re Lambda_im", "B", "C C1 C2", "D", step_size="log_step")),
     "mru": LayerSpec(MRUConfig, MRU, _roles(elements="W_in", projection="W_down W_out")),
+    "attention": LayerSpec(AttentionConfig, Attention, _roles(projection="W_q W_k W_v W_out W_turn")),
+    "linear_attention": LayerSpec(LinearAttentionConfig, LinearAttention, _roles(projection="W_q W_k W_v W_out")),
+    "mlp": LayerSpec(MLPConfig, MLP, _roles(projection="W_in W_out")),
 }
 
 

@@ -43,28 +43,34 @@ VARIANTS = {
     "s5": ("s5", {}),
     "s5, one direction": ("s5", {"direction": "forward"}),
     "mru": ("mru", {}),
+    "attention": ("attention", {"position": "mru"}),
+    "linear attention": ("linear_attention", {}),
+    "mlp": ("mlp", {}),
 }
 SIZES = {
     "rotrnn": {"state_size": 8, "heads": 2},
     "lru": {"state_size": 8},
     "s5": {"state_size": 8, "blocks": 2},
     "mru": {"state_size": 8, "heads": 2},
+    "attention": {"heads": 2, "mru_order": 2},
+    "linear_attention": {"heads": 2},
+    "mlp": {},
 }
 
 
-def expected_group(path: str, option: GroupOption) -> str:
+def expected_group(layer: str, path: str, option: GroupOption) -> str:
     name = path.split("/")[-1]
     if not path.startswith("blocks") or "/layer/" not in path:
         return "regular" if name == "kernel" else "no_decay"
     if name == "xi":
         return "frozen"
     if name.startswith("W_"):
-        return "elements" if name == "W_in" else "regular"
+        return "elements" if (layer, name) == ("mru", "W_in") else "regular"
     return "ssm" if name in RECURRENCE else TABLE[option][name if name == "log_step" else name[0]]
 
 
 def abstract_params(layer: str, changes: dict[str, Any]):
-    config = tiny_config(layer, {"model.mixing": "full_glu"}).model
+    config = tiny_config("rotrnn", {"model.mixing": "full_glu"}).model
     options = options_of(layer, **SIZES[layer], **changes)
     return abstract_model(type(config)(layer, 4, 2, config.mixing, 0.0, options), TASK)[1]
 
@@ -75,7 +81,7 @@ def test_every_parameter_has_the_group_of_the_table(layer, changes, option):
     params = abstract_params(layer, changes)
     found = {"/".join(path_names(path)): g for path, g in jax.tree.leaves_with_path(groups(params, layer, option))}
     assert len(found) == len(jax.tree.leaves(params)) > 15
-    assert found == {path: expected_group(path, option) for path in found}
+    assert found == {path: expected_group(layer, path, option) for path in found}
 
 
 def test_every_role_of_a_layer_is_seen():
