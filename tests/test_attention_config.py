@@ -34,7 +34,10 @@ REFUSED_SOFTMAX = {
 }
 
 
-@pytest.mark.parametrize(("sizes", "message"), [*REFUSED.values(), *REFUSED_SOFTMAX.values()])
+ALL = REFUSED | REFUSED_SOFTMAX
+
+
+@pytest.mark.parametrize(("sizes", "message"), ALL.values(), ids=ALL)
 def test_softmax_refuses(sizes, message):
     with pytest.raises(ValueError, match=message):
         AttentionConfig(**sizes)
