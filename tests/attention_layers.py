@@ -20,7 +20,8 @@ class Runs:
         for name in ("W_q", "W_k", "W_v", "W_out", "W_turn"):
             if hasattr(self.layer, name):
                 self.set(name, draw.normal(size=getattr(self.layer, name).shape) * 0.4)
-        self.call, self.step = jax.jit(self.layer.__call__), jax.jit(self.layer.step)
+        self.call = jax.jit(self.layer.__call__)
+        self.step = jax.jit(self.layer.step, donate_argnums=1)  # as a decoder runs it: the cache is updated in place
 
     def set(self, name, value):
         """Replaces a weight; before the first run, which keeps them all."""
