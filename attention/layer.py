@@ -49,12 +49,13 @@ class Attention(nnx.Module):
     def initial_state(self, batch: int) -> KeyValueCache:
         """The state before the first token: nothing is cached."""
         config, dtype = self.config, self.W_k[...].dtype
-        cached = jnp.zeros((batch, config.max_length, config.heads, config.head_size), dtype)
+        shape = (batch, config.max_length, config.heads, config.head_size)
         turn = None
         if config.position is Position.MRU:
             blocks, order = config.head_size // config.mru_order, config.mru_order
             turn = jnp.broadcast_to(jnp.eye(order, dtype=dtype), (batch, config.heads, blocks, order, order))
-        return KeyValueCache(cached, cached, jnp.zeros(batch, jnp.int32), turn)
+        # Two arrays and not one twice: the state may be donated to a jitted step.
+        return KeyValueCache(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype), jnp.zeros(batch, jnp.int32), turn)
 
     def __call__(
         self,

@@ -41,8 +41,8 @@ class MLP(nnx.Module):
         probe: tuple[int, ...] | None = None,
     ) -> tuple[Float[Array, "B T D"], tuple[()], dict[str, Array]]:
         """y, the empty state and no diagnostics; y = 0 at masked steps."""
-        y = self._mapped(u)
-        return (y if mask is None else jnp.where(mask[..., None], y, 0)), (), {}
+        # Nothing in is nothing out. Masked on the way in, so that no nan of a padding reaches a gradient.
+        return self._mapped(u if mask is None else jnp.where(mask[..., None], u, 0)), (), {}
 
     def step(
         self, u_t: Float[Array, "B D"], state: tuple[()], *, reset: Bool[Array, " B"] | None = None

@@ -42,8 +42,15 @@ def test_no_token_sees_another(x64):
 def test_masked_steps_give_zero_and_steps_equal_the_whole():
     layer, u = layer_of(), jnp.asarray(drawn(), jnp.float32)
     mask = jnp.asarray([[True] * 5, [True, False, True, False, False]])
-    y, _, _ = layer(u, mask=mask, reset=mask)
+    graphdef, params = nnx.split(layer)
+
+    def loss(params):
+        y, _, _ = nnx.merge(graphdef, params)(jnp.where(mask[..., None], u, jnp.nan), mask=mask, reset=mask)
+        return (y**2).sum(), y
+
+    (_, y), gradient = jax.value_and_grad(loss, has_aux=True)(params)
     assert (y[~mask] == 0).all()
+    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
     state = layer.initial_state(2)
     for t in range(5):
         y_t, state = layer.step(u[:, t], state, reset=mask[:, t])
