@@ -1,6 +1,6 @@
 """Level 2: the time-invariant complex diagonal system under RotRNN, LRU and S5, whole layer at once."""
 
-from typing import Any, Literal, NamedTuple, assert_never
+from typing import Any, NamedTuple, assert_never
 
 import jax.numpy as jnp
 from jax import lax
@@ -59,7 +59,7 @@ def diagonal_layer(
     reverse: bool = False,
     started: Bool[Array, " B"] | None = None,
     method: ScanMethod | str = ScanMethod.AUTO,
-    states: Literal["none", "all"] = "none",
+    states: str = "none",
 ) -> tuple[Any, ...]:
     """The layer y_t = Re(C x_t) + d u_t of a `DiagonalSystem` over whole sequences.
 
@@ -71,14 +71,16 @@ def diagonal_layer(
         reverse: run from the end; refused for a bidirectional system, which does both.
         started: whether h0 has already seen an input (matters with start_gain only). Default: exactly if h0 is given.
         method: see `linear_scan`.
-        states: "all" appends the states, complex (B, T, N); a pair (forward, backward) if bidirectional.
+        states: "none", or "all", which appends the states, complex (B, T, N); a pair (forward, backward) if bidirectional.
     Returns:
         y (B, T, D), the state after the last processed valid step (shaped as h0), and the states if asked for.
     Raises:
-        ValueError: for T = 0, or `reverse` with a bidirectional system.
+        ValueError: for T = 0, an unknown choice, or `reverse` with a bidirectional system.
     """
     if u.shape[1] == 0:
         raise ValueError(f"diagonal_layer: u has shape {u.shape}: at least one time step is needed")
+    if states not in ("none", "all"):
+        raise ValueError(f"diagonal_layer: states={states!r}: expected none or all")
     if system.bidirectional and reverse:
         raise ValueError("diagonal_layer: a bidirectional system already runs both ways: leave reverse=False")
     method = resolve(method)
