@@ -71,7 +71,7 @@ def diagonal_layer(
         reverse: run from the end; refused for a bidirectional system, which does both.
         started: whether h0 has already seen an input (matters with start_gain only). Default: exactly if h0 is given.
         method: see `linear_scan`.
-        states: "none", or "all", which appends the states, complex (B, T, N); a pair (forward, backward) if bidirectional.
+        states: "none", or "all": append the states, complex (B, T, N); if bidirectional a pair (forward, backward).
     Returns:
         y (B, T, D), the state after the last processed valid step (shaped as h0), and the states if asked for.
     Raises:
