@@ -1,42 +1,42 @@
 # Each target makes .venv by itself when it is missing. `make setup ACCEL=cuda12|cuda13|tpu` installs jax for an accelerator.
 
 PYTHON ?= python3
-ACCEL ?= cpu
 VENV := .venv
 RUN := $(VENV)/bin/python
+
+# What .venv was made for last, if there is one, serves every target.
+ACCEL ?= $(or $(patsubst $(VENV)/ready-%,%,$(firstword $(wildcard $(VENV)/ready-*))),cpu)
+READY := $(VENV)/ready-$(ACCEL)
 
 JAX_EXTRA := $(if $(filter cpu,$(ACCEL)),,$(if $(filter cuda12 cuda13 tpu,$(ACCEL)),jax[$(ACCEL)],\
              $(error ACCEL=$(ACCEL): expected cpu, cuda12, cuda13 or tpu)))
 
-.PHONY: setup ready demo test lint bench kill-test
+.PHONY: setup demo test lint bench kill-test
 
-setup: $(VENV)/ready-$(ACCEL)
+setup: $(READY)
 
 # The exact versions that the tests ran with.
-$(VENV)/ready-$(ACCEL): requirements.txt requirements-dev.txt constraints.txt
+$(READY): requirements.txt requirements-dev.txt constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "linrec needs Python 3.11 or newer: make PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt $(JAX_EXTRA) -c constraints.txt
+	@rm -f $(VENV)/ready-*
 	@touch $@
 
-# An environment made for an accelerator serves every target.
-ready:
-	@ls $(VENV)/ready-* >/dev/null 2>&1 || $(MAKE) setup
-
-demo: ready
+demo: $(READY)
 	$(RUN) -m scripts.demo
 
-test: ready
+test: $(READY)
 	$(RUN) -m pytest -n 2 --dist worksteal
 
-lint: ready
+lint: $(READY)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/pyright --pythonpath $(RUN)
 
-bench: ready
+bench: $(READY)
 	$(RUN) -m benchmarks.layers
 	$(RUN) -m benchmarks.orthogonal
 
-kill-test: ready
+kill-test: $(READY)
 	$(RUN) -m scripts.kill_test

@@ -14,6 +14,8 @@ from configs.layers import options_of
 
 STEPS = 400
 SEEDS = (0, 1, 2)
+SCORED = ("val", "test")
+"""The splits on which its last checkpoints are scored."""
 
 ROTRNN = {"state_size": 64, "heads": 8, "direction": "forward", "init": "appendix", "gamma_min": 0.0, "gamma_max": 0.99}
 LAYERS = {

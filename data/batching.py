@@ -1,5 +1,6 @@
 """In-memory splits, and batches as pure functions of (seed, step): a run resumes by counting steps."""
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -54,6 +55,16 @@ class Split:
             inputs[row, : len(record)] = record
             lengths[row] = len(record)
         return {"inputs": inputs, "lengths": lengths, "labels": self.labels[np.asarray(indices)]}
+
+
+def content_sha256(splits: dict[str, Split]) -> str:
+    """sha256 over the records in order, whatever the files that hold them: for each split its offsets (int64), ids
+    (uint8) and labels (int32), little-endian."""
+    digest = hashlib.sha256()
+    for split in splits.values():
+        for array, dtype in ((split.offsets, "<i8"), (split.symbols, "u1"), (split.labels, "<i4")):
+            digest.update(np.ascontiguousarray(array, dtype).data)
+    return digest.hexdigest()
 
 
 def steps_per_epoch(split: Split, batch_size: int) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from data import listops
-from data.batching import Split
+from data.batching import Split, content_sha256
 from data.errors import DataError
 from data.parallel import Progress, silent
 from data.spec import DataRequest, TaskSpec
@@ -99,7 +99,7 @@ def _check_content(
     from data import store
 
     splits = store.read(folder, manifest, task_spec(request).length)
-    if (found := store.content_sha256(splits)) != manifest["content_sha256"]:
+    if (found := content_sha256(splits)) != manifest["content_sha256"]:
         raise DataError(f"{folder}: content has sha256 {found} instead of {manifest['content_sha256']}")
     return _data_set(request).check(request, splits, manifest, processes, progress)
 

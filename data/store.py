@@ -24,7 +24,7 @@ from tensorflow_datasets.core import dataset_info, example_serializer
 from tensorflow_datasets.core import splits as tfds_splits
 from tensorflow_datasets.proto import tf_example_pb2
 
-from data.batching import Split
+from data.batching import Split, content_sha256
 from data.errors import DataError
 from data.parallel import Progress
 
@@ -160,16 +160,6 @@ def manifest_of(folder: Path, name: str, splits: dict[str, Split], facts: dict) 
 def save_manifest(folder: Path, manifest: dict) -> None:
     """Written last of all files."""
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def content_sha256(splits: dict[str, Split]) -> str:
-    """sha256 over the records in order, whatever the files that hold them: for each split its offsets (int64), ids
-    (uint8) and labels (int32), little-endian."""
-    digest = hashlib.sha256()
-    for split in splits.values():
-        for array, dtype in ((split.offsets, "<i8"), (split.symbols, "u1"), (split.labels, "<i4")):
-            digest.update(np.ascontiguousarray(array, dtype).data)
-    return digest.hexdigest()
 
 
 # Reading.

@@ -1,6 +1,6 @@
 """Level 2: the time-invariant complex diagonal system under RotRNN, LRU and S5, whole layer at once."""
 
-from typing import Any, Literal, NamedTuple, assert_never
+from typing import Any, NamedTuple, assert_never
 
 import jax.numpy as jnp
 from jax import lax
@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float
 
 from scans.choice import ScanMethod, resolve
 from scans.linear import linear_scan
-from scans.sequential import recurrence, to_complex, to_split
+from scans.sequential import read, recurrence, to_complex, to_split
 
 
 class DiagonalSystem(NamedTuple):
@@ -59,7 +59,7 @@ def diagonal_layer(
     reverse: bool = False,
     started: Bool[Array, " B"] | None = None,
     method: ScanMethod | str = ScanMethod.AUTO,
-    states: Literal["none", "all"] = "none",
+    states: str = "none",
 ) -> tuple[Any, ...]:
     """The layer y_t = Re(C x_t) + d u_t of a `DiagonalSystem` over whole sequences.
 
@@ -71,16 +71,19 @@ def diagonal_layer(
         reverse: run from the end; refused for a bidirectional system, which does both.
         started: whether h0 has already seen an input (matters with start_gain only). Default: exactly if h0 is given.
         method: see `linear_scan`.
-        states: "all" appends the states, complex (B, T, N); a pair (forward, backward) if bidirectional.
+        states: "none", or "all": append the states, complex (B, T, N); if bidirectional a pair (forward, backward).
     Returns:
         y (B, T, D), the state after the last processed valid step (shaped as h0), and the states if asked for.
     Raises:
-        ValueError: for T = 0, or `reverse` with a bidirectional system.
+        ValueError: for T = 0, an unknown choice, or `reverse` with a bidirectional system.
     """
     if u.shape[1] == 0:
         raise ValueError(f"diagonal_layer: u has shape {u.shape}: at least one time step is needed")
+    if states not in ("none", "all"):
+        raise ValueError(f"diagonal_layer: states={states!r}: expected none or all")
     if system.bidirectional and reverse:
         raise ValueError("diagonal_layer: a bidirectional system already runs both ways: leave reverse=False")
+    method = resolve(method, "diagonal_layer")
     if mask is not None:
         u = jnp.where(mask[..., None], u, 0)
     v = project_inputs(system, u)
@@ -90,7 +93,7 @@ def diagonal_layer(
         start = h0[way] if system.bidirectional and h0 is not None else h0
         flags = started if started is not None or start is None else jnp.ones(u.shape[0], bool)
         h, h_last = _states(system, v, start, Timeline.of(mask, reset, flags, backward), method)
-        y = y + jnp.matmul(h, system.readout(way == 1), precision=lax.Precision.HIGHEST)
+        y = y + _outputs(h, system.readout(way == 1), method)
         lasts.append(h_last)
         trajectories.append(h)
     y = jnp.swapaxes(y, 0, 1)
@@ -184,12 +187,12 @@ def apply_start_gain(system: DiagonalSystem, v: Float[Array, "T B W"], timeline:
 
 
 def _states(
-    system: DiagonalSystem, v: Array, h0: Array | None, timeline: Timeline, method: ScanMethod | str
+    system: DiagonalSystem, v: Array, h0: Array | None, timeline: Timeline, method: ScanMethod
 ) -> tuple[Float[Array, "T B W"], Float[Array, "B W"]]:
     """All states of one pass and the last one processed."""
     v = apply_start_gain(system, v, timeline)
     h0 = jnp.zeros_like(v[0]) if h0 is None else h0
-    match resolve(method, "diagonal_layer"):
+    match method:
         case ScanMethod.SEQUENTIAL:
             a = system.transition[None, None]
             return recurrence(True, timeline.reverse, a, v, h0, *timeline.weights(v.dtype))
@@ -206,3 +209,9 @@ def _states(
             raise AssertionError("resolve returns neither here")
         case unreachable:
             assert_never(unreachable)
+
+
+def _outputs(h: Float[Array, "T B W"], readout: Float[Array, "W D"], method: ScanMethod) -> Float[Array, "T B D"]:
+    if method is ScanMethod.SEQUENTIAL:
+        return read(h, readout)
+    return jnp.matmul(h, readout, precision=lax.Precision.HIGHEST)

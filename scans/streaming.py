@@ -51,10 +51,13 @@ class DiagonalRecurrence:
 
         Returns y, the state after the last valid step, and diagnostics: empty, or with `probe` (the times t at which
         energies over t are wanted) the reduced state energies of `state_energies`.
-        Raises ValueError for a carried state in a layer that reads backward.
+        Raises ValueError for a carried state in a layer that reads backward, and for a probe of anything but whole
+        sequences from their start.
         """
         if state is not None:
             self._require_causal("a carried state")
+        if probe is not None and not (state is None and reset is None):
+            raise ValueError("probe measures whole sequences from their start: leave out the carried state and reset")
         system = self.system()
         x, started = (None, None) if state is None else state
         y, x = diagonal_layer(

@@ -23,8 +23,10 @@ from scripts import prepare_data
 from scripts.demo_summary import summarise
 from scripts.progress import Progress
 from training import cli
+from training.config import from_config_dict
 from training.describe import warn_unused_gpu
-from training.workdir import METRICS, RESULTS
+from training.results import read_results
+from training.workdir import CONFIG, METRICS, RESULTS, refuse_difference
 
 SECONDS_BETWEEN_LOOKS = 1.0
 
@@ -62,16 +64,22 @@ def main(argv: Sequence[str]) -> None:
     arguments = parser.parse_args(argv[1:])
     data_dir = cli.data_dir(arguments.data_dir)
     jobs = [Job(cell, arguments.out / name, data_dir) for cell, name in demo.CELLS.items()]
-    unfinished = [job for job in jobs if not _finished(job.folder)]
+    unfinished = [job for job in jobs if not _finished(job)]
     if unfinished:
         _run_all(unfinished, data_dir)
     print(summarise(arguments.out, {job.cell: job.folder for job in jobs}))
 
 
-def _finished(folder: Path) -> bool:
-    """A cell is finished when its test score is recorded."""
-    path = folder / RESULTS
-    return path.exists() and any(record["split"] == "test" for record in json.loads(path.read_text()))
+def _finished(job: Job) -> bool:
+    """A cell is finished when the scores of its last checkpoint are recorded.
+
+    Raises ConfigError for a folder of another config, whose numbers must not end in this table, and for a damaged file.
+    """
+    if not (job.folder / CONFIG).exists():
+        return False
+    refuse_difference(job.folder, from_config_dict(demo.get_config(job.cell).to_dict()))
+    records = read_results(job.folder / RESULTS)
+    return {record["split"] for record in records if record["checkpoint"] == "last"} >= set(demo.SCORED)
 
 
 def _run_all(jobs: Sequence[Job], data_dir: Path) -> None:
@@ -101,7 +109,6 @@ def run_cell(job: Job) -> None:
     _take_one_core()
     import jax
 
-    from training.config import from_config_dict
     from training.loop import train
     from training.results import score
 
@@ -109,7 +116,8 @@ def run_cell(job: Job) -> None:
     jax.config.update("jax_compilation_cache_dir", str(job.folder.parent / "compiled"))
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         train(from_config_dict(demo.get_config(job.cell).to_dict()), job.folder, job.data_dir)
-        score(job.folder, job.data_dir, "test", "last")
+        for split in demo.SCORED:
+            score(job.folder, job.data_dir, split, "last")
 
 
 def _cores() -> list[int]:

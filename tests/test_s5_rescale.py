@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tiny import tiny_config
 
+from data.batching import content_sha256
 from data.registry import task_spec
 from training import checkpoint
 from training.errors import ConfigError
@@ -18,17 +19,21 @@ from training.step import make_probe_step
 from training.workdir import CHECKPOINTS, RESULTS, claim
 
 
+META = {"repairs": [], "stopped": []}
+
+
 def save_run(folder, config):
     """What a run has before its first step."""
     program = make_program(config, task_spec(config.data.request))
-    inputs = probe_batch(load_splits(config, folder)["val"], 4)
+    splits = load_splits(config, folder)
+    inputs = probe_batch(splits["val"], 4)
     state, _ = begin(program, initial_params_of_all(program), make_probe_step(program, (1,)), inputs)
-    claim(folder, config, {})
+    claim(folder, config, {"data_sha256": content_sha256(splits)})
     longer = jax.tree.map_with_path(
         lambda path, x: x + jnp.log(2.0) if "log_step" in jax.tree_util.keystr(path) else x, state.params
     )
-    checkpoint.save(folder / CHECKPOINTS, 0, state, {})
-    checkpoint.save(folder / CHECKPOINTS, 1, state._replace(params=longer), {})
+    checkpoint.save(folder / CHECKPOINTS, 0, state, META)
+    checkpoint.save(folder / CHECKPOINTS, 1, state._replace(params=longer), META)
 
 
 def test_scoring_at_half_the_rate(tmp_path):

@@ -207,6 +207,8 @@ def test_refuses_empty_and_contradictory_calls():
         diagonal_layer(make_system(), jnp.zeros((1, 0, WIDTH)))
     with pytest.raises(ValueError, match="already runs both ways"):
         diagonal_layer(make_system(bidirectional=True), jnp.zeros((1, 3, WIDTH)), reverse=True)
+    with pytest.raises(ValueError, match="states='alll': expected none or all"):
+        diagonal_layer(make_system(), jnp.zeros((1, 3, WIDTH)), states="alll")
 
 
 def test_methods_are_chosen_by_name_and_agree_in_float32():

@@ -31,3 +31,11 @@ def test_started_counts_inputs_since_the_last_reset():
     u = jnp.ones((4, 2, 2))
     _, state, _ = jax.jit(lambda: layer(u, mask=jnp.asarray(MASK[:, :2]), reset=jnp.asarray(RESET[:, :2])))()
     np.testing.assert_array_equal(state.started, [False, False, True, True])
+
+
+def test_a_probe_of_pieces_is_refused():
+    layer = RotRNN(RotRNNConfig(width=2, state_size=4, heads=2), rngs=nnx.Rngs(0))
+    u = jnp.ones((4, 4, 2))
+    for state, reset in ((layer.initial_state(4), None), (None, jnp.asarray(RESET))):
+        with pytest.raises(ValueError, match="probe measures whole sequences from their start"):
+            layer(u, state, reset=reset, probe=(1,))

@@ -2,12 +2,16 @@
 
 import json
 import math
+import shutil
 
 import pytest
 
 from configs import demo
 from scripts import demo as script
 from scripts import demo_summary, figures
+from training import workdir
+from training.config import from_config_dict
+from training.errors import ConfigError
 from training.writers import MetricsLog
 
 ENERGY = {"rotrnn": 2.0, "rotrnn_folded": 20.0, "lru": 3.0}
@@ -26,11 +30,21 @@ def write_run(folder, cell):
                 factors = {"state_gain": gain, "state_gain_max": [3 * g for g in gain], "state_energy_median": energy}
                 more = {"state_align": [4.0 for _ in blocks], "state_temporal": [0.5 for _ in blocks]}
                 log.write({"step": step, "seed": seed, "split": "train", "state_energy": energy, **factors, **more})
-                log.write({"step": step, "seed": seed, "split": "val", "accuracy": 0.3, "loss": 2.0})
+                log.write({"step": step, "seed": seed, "split": "val", "accuracy": 0.1 + step / 2000, "loss": 2.0})
     seeds = {str(seed): {"accuracy": 0.3 + 0.01 * seed, "interval": [0.28, 0.34]} for seed in demo.SEEDS}
-    test = {"split": "test", "count": 2000, "seeds": seeds, "mean": 0.31, "std": 0.01}
-    baselines = {"majority": 0.164, "root_operator": 0.341}
-    (folder / "results.json").write_text(json.dumps([{**test, "baselines": baselines}]))
+    baselines = {
+        "val": {"majority": 0.162, "root_operator": 0.345},
+        "test": {"majority": 0.164, "root_operator": 0.341},
+    }
+    records = [
+        {"split": split, "checkpoint": "last", "step_rescale": 1.0, "count": 2000, "seeds": seeds, "mean": 0.31}
+        | {"std": 0.01, "baselines": guesses}
+        for split, guesses in baselines.items()
+    ]
+    (folder / "results.json").write_text(json.dumps(records))
+    workdir.claim(folder / "claimed", from_config_dict(demo.get_config(cell).to_dict()), {"data_sha256": "0" * 64})
+    (folder / "claimed" / "config.json").rename(folder / "config.json")
+    (folder / "claimed").rmdir()
 
 
 @pytest.fixture(scope="module")
@@ -69,10 +83,22 @@ def test_overview_has_geometric_means_scores_intervals_and_baselines(runs):
         f"| RotRNN | 2 | small | 1.00 | {2 * 2**1.5:.2f} (2.00 to 16.00) | {2**1.5:.3f} (24) | 4.00 | 0.50 |"
         in overview
     )
-    assert "31.0 ± 1.0 (test set ± 3.0)" in overview
-    assert "majority class 16.4 %" in overview
-    assert "root operator alone 34.1 %" in overview
-    assert demo_summary.MEANING in overview
+    assert "| 10.0, 30.0 | 31.0 ± 1.0 (test set ± 3.0) |" in overview
+    assert "2,000 val expressions: majority class 16.2 %, from the root operator alone 34.5 %" in overview
+    assert "2,000 test expressions: majority class 16.4 %, from the root operator alone 34.1 %" in overview
+
+
+def test_the_meaning_is_told_in_numbers_of_the_runs(runs):
+    out, folders = runs
+    text = demo_summary.summarise(out, folders)
+    # RotRNN: the largest gain of a head at the end of seed 2, block 3 is 3 * 2^5, and 1 would be right.
+    assert "(here within 1e+02)" in text
+    # Depth 2 twice and depth 4: the mean of seed + block is 1 + 1/2 and 1 + 3/2 over 6, 6 and 12 layers.
+    assert f"({10 * 2**2.0:.3g} on average at the end) and in the LRU ({1.5 * 2**2.0:.3g})" in text
+    assert "align, here 4 on average" in text
+    assert "temporal, 0.5)" in text
+    assert text.split("| test accuracy % |")[1]
+    assert json.loads((out / "summary.json").read_text())["meaning"] in text
 
 
 def test_figure_gets_every_layer_and_seed_of_every_run(runs, monkeypatch):
@@ -92,12 +118,30 @@ def test_figure_gets_every_layer_and_seed_of_every_run(runs, monkeypatch):
     assert math.isclose(seen["rows"][0][2].curves[-1].energy[-1], 3.0 * 8)
 
 
-def test_a_run_is_finished_when_its_test_score_is_recorded(runs, tmp_path):
+def test_a_run_is_finished_when_both_scores_of_its_last_checkpoint_are_recorded(runs, tmp_path):
     _, folders = runs
-    assert script._finished(next(iter(folders.values())))
-    (tmp_path / "results.json").write_text('[{"split": "val"}]')
-    assert not script._finished(tmp_path)
-    assert not script._finished(tmp_path / "missing")
+    cell, folder = next(iter(folders.items()))
+    copy = script.Job(cell, shutil.copytree(folder, tmp_path / "run"), tmp_path)
+    assert script._finished(copy)
+    records = json.loads((copy.folder / "results.json").read_text())
+    for others in ([], records[:1], [records[0], records[1] | {"checkpoint": "best"}]):
+        (copy.folder / "results.json").write_text(json.dumps(others))
+        assert not script._finished(copy)
+    (copy.folder / "results.json").unlink()
+    assert not script._finished(copy)
+    assert not script._finished(copy._replace(folder=tmp_path / "missing"))
+
+
+def test_damaged_scores_and_a_run_of_another_config_are_refused(runs, tmp_path):
+    _, folders = runs
+    cell, folder = next(iter(folders.items()))
+    copy = script.Job(cell, shutil.copytree(folder, tmp_path / "run"), tmp_path)
+    other = next(name for name in demo.CELLS if "lru" in name)
+    with pytest.raises(ConfigError, match=r"belongs to a run of another config: .*model\.layer"):
+        script._finished(copy._replace(cell=other))
+    (copy.folder / "results.json").write_text("[{")
+    with pytest.raises(ConfigError, match=r"results\.json is damaged"):
+        script._finished(copy)
 
 
 def test_progress_counts_the_last_whole_row(tmp_path):

@@ -1,6 +1,7 @@
 """train.py and eval.py from end to end on one small run: what they write, say and refuse."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -54,7 +55,8 @@ def test_one_command_trains_to_the_end(finished):
     assert lines[0] == "2,170 parameters; 1 blocks like blocks/0"
     assert any(line.split()[0] == "blocks/0/layer/nu_log" and line.endswith(" ssm") for line in lines)
     assert any(line.startswith("step 12/12  loss ") for line in lines)
-    assert any(line.startswith("step 12: validation accuracy ") for line in lines)
+    (validation,) = [line for line in lines if line.startswith("step 12: validation accuracy ")]
+    assert re.search(r"95 % interval of one test on 64 records \d+\.\d to \d+\.\d %\); guessing: majority", validation)
     log = (folder / "train.log").read_text()
     assert all(line in log for line in lines)
 
@@ -62,7 +64,7 @@ def test_one_command_trains_to_the_end(finished):
 def test_config_json_says_what_made_the_numbers(finished):
     record = json.loads((finished[0] / "config.json").read_text())
     assert record.keys() == {
-        *("schema", "config", "probe_times", "versions", "git_commit", "devices", "platform", "cores")
+        *("schema", "config", "data_sha256", "probe_times", "versions", "git_commit", "devices", "platform", "cores")
     }
     config, _ = workdir.read_config(finished[0])
     assert config.seeds == (0, 1)
@@ -124,6 +126,13 @@ def test_the_probe_changes_nothing_but_its_own_rows(finished, tmp_path, every):
         for path in (finished[0] / "metrics.jsonl", tmp_path / "run" / "metrics.jsonl")
     ]
     assert metrics[0] == metrics[1]
+
+
+def test_other_data_than_the_run_began_with_are_refused(copy):
+    record = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(record | {"data_sha256": "0" * 64}))
+    for ended in (call("train.py", TINY, f"--workdir={copy}"), call("eval.py", f"--workdir={copy}")):
+        assert_refused(ended, f"was begun on other data (sha256 {'0' * 16} there, {record['data_sha256'][:16]} here)")
 
 
 def test_another_number_of_cores_is_said(copy, monkeypatch):
@@ -207,7 +216,8 @@ def test_eval_without_a_workdir_or_a_checkpoint(copy):
 
 
 @pytest.mark.parametrize("text", ['[{"split": "val"', '{"split": "val"}', "[1]"])
-def test_eval_refuses_damaged_results(copy, text):
+def test_eval_refuses_damaged_results(copy, text, monkeypatch):
+    monkeypatch.setattr("training.results.evaluate", lambda *_: pytest.fail("refused before any work"))
     (copy / "results.json").write_text(text)
     assert_refused(call("eval.py", f"--workdir={copy}"), f"{copy / 'results.json'} is damaged")
     assert (copy / "results.json").read_text() == text
@@ -265,6 +275,12 @@ def test_refused_with_one_line_and_nothing_written(tmp_path, arguments, line):
     flags = [f"--workdir={tmp_path / 'run'}", f"--data_dir={tmp_path / 'nowhere'}"]
     assert_refused(call("train.py", *flags, *arguments), line)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_config_file_with_a_mistake_is_refused(tmp_path):
+    (tmp_path / "mine.py").write_text("def get_config():\n    return {'depth': deep}\n")
+    ended = call("train.py", f"--config={tmp_path / 'mine.py'}", f"--workdir={tmp_path / 'run'}")
+    assert_refused(ended, f"--config={tmp_path / 'mine.py'}: NameError: name 'deep' is not defined")
 
 
 def test_refused_without_a_workdir():

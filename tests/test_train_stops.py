@@ -94,11 +94,16 @@ def test_a_seed_gone_bad_stops_the_run_and_says_so_again(undisturbed, tmp_path, 
     assert ended.code == 0
     assert "seed 1, step 6: the loss is not finite" in ended.out
     assert differ(folder, steady) == []
-    assert call("eval.py", f"--workdir={folder}", "--checkpoint=last").code == 0
+    scored = call("eval.py", f"--workdir={folder}", "--checkpoint=last")
+    assert scored.code == 0
+    assert scored.out.endswith("; not finite and held since: seed 1\n")
     (record,) = json.loads((folder / "results.json").read_text())
+    assert {seed: values["alive"] for seed, values in record["seeds"].items()} == {"0": True, "1": False}
     # What was planted is in its parameters, so its loss is null.
     assert record["seeds"]["1"]["loss"] is None
     assert record["seeds"]["0"]["loss"] > 0
+    # Asked to stop on it, the run says once more what was not finite.
+    assert call("train.py", TINY, f"--workdir={folder}")[::2] == (3, line)
 
 
 def test_the_block_at_fault_is_named(tmp_path, monkeypatch):

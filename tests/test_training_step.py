@@ -95,6 +95,13 @@ def test_a_seed_alone_is_the_same_seed_among_others(layer, place):
         assert_same_bits(of_seed(found, place), of_seed(found_alone, 0))
 
 
+def test_the_old_state_is_given_away():
+    program, train_step = dropping("rotrnn", (0,))
+    state = fresh(program.config)[1]
+    train_step(state, stacked_batch(SPLIT, (0,), 0, BATCH), jnp.asarray(0, jnp.int32))
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves((state.params, state.opt)))
+
+
 def test_seeds_differ_in_init_data_and_dropout(three):
     kernel = three[0][0].params["head"]["kernel"]
     assert len({kernel[i].tobytes() for i in range(3)}) == 3

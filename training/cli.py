@@ -42,6 +42,8 @@ def parse(argv: Sequence[str]) -> None:
     except (ImportError, SyntaxError, TypeError, ValueError) as error:
         # config_flags lets the errors of ConfigDict and of the config file itself through as they are.
         raise ConfigError(f"--config={given}: {_own_line(error)}") from error
+    except Exception as error:
+        raise ConfigError(f"--config={given}: {type(error).__name__}: {_own_line(error)}") from error
     if len(rest) > 1:
         raise ConfigError(f"unexpected argument {rest[1]!r}: flags are written --name=value")
 

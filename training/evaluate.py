@@ -32,6 +32,12 @@ def binomial_interval(accuracy: float, count: int) -> tuple[float, float]:
     return centre - half, centre + half
 
 
+def interval_text(accuracy: float, count: int) -> str:
+    """What one evaluation on `count` records leaves open about an accuracy near this one."""
+    low, high = binomial_interval(accuracy, count)
+    return f"95 % interval of one test on {count} records {100 * low:.1f} to {100 * high:.1f} %"
+
+
 def guesses_line(baselines: dict[str, float]) -> str:
     """What simple guesses score, to stand beside every accuracy."""
     scores = ", ".join(f"{name.replace('_', ' ')} {100 * value:.1f} %" for name, value in baselines.items())

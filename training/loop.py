@@ -14,12 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from data.batching import Split, seed_batches, steps_per_epoch, training_batch
+from data.batching import Split, content_sha256, seed_batches, steps_per_epoch, training_batch
 from data.registry import baselines, open_splits, smoke_splits, task_spec
 from training import checkpoint
 from training.config import ExperimentConfig, OnNonFinite
 from training.errors import NonFiniteError
-from training.evaluate import evaluate, guesses_line
+from training.evaluate import evaluate, guesses_line, interval_text
 from training.mesh import make_mesh, replicated, split_batch
 from training.optim import parameter_table
 from training.probe import probe_batch, probe_rows, probe_times
@@ -63,7 +63,7 @@ def train(config: ExperimentConfig, workdir: Path, data_dir: Path) -> None:
     mesh = make_mesh(config.train.batch_size, "train.batch_size")
     make_mesh(config.train.eval_batch_size, "train.eval_batch_size")
     times = probe_times(program.task.length)
-    warnings = claim(workdir, config, {"probe_times": times})
+    warnings = claim(workdir, config, {"probe_times": times, "data_sha256": content_sha256(splits)})
     log = RunLog(workdir / LOG)
     try:
         for line in warnings:
@@ -96,6 +96,7 @@ class Run:
         self.probe_inputs = jax.device_put(batch, replicated(self.mesh))
         self.guesses = guesses_line(baselines(config.data.request, splits)["val"])
         self.repairs: list[str] = []
+        self.stopped: list[str] = []
         self.began = time.monotonic()
 
     def go(self) -> None:
@@ -104,9 +105,8 @@ class Run:
         # Placed as they will be while training, so that the probe is compiled once.
         params = jax.device_put(initial_params_of_all(self.program), replicated(self.mesh))
         fresh, diagnostics = begin(self.program, params, self.probe_step, self.probe_inputs)
-        state, start, meta = self._restore(jax.device_put(fresh, replicated(self.mesh)))
-        if "stopped" in meta and (config.on_nonfinite is OnNonFinite.STOP or not np.asarray(state.alive).any()):
-            raise NonFiniteError(meta["stopped"])
+        state, start = self._restore(jax.device_put(fresh, replicated(self.mesh)))
+        self._stop_if_asked(state)
         self.log.say(parameter_table(self.program.abstract_params, config.model.layer, config.optim.groups))
         with MetricsLog(self.workdir / METRICS, start or None) as self.metrics:
             self._repaired(self.metrics.repairs)
@@ -118,14 +118,14 @@ class Run:
                 state = self._evaluate(state, 0)
             self._steps(state, start)
 
-    def _restore(self, fresh: TrainState) -> tuple[TrainState, int, dict[str, Any]]:
+    def _restore(self, fresh: TrainState) -> tuple[TrainState, int]:
         restored = checkpoint.restore(self.workdir / CHECKPOINTS, jax.eval_shape(lambda: fresh))
         if restored is None:
-            return fresh, 0, {}
-        self.repairs = restored.meta.get("repairs", [])
+            return fresh, 0
+        self.repairs, self.stopped = restored.meta["repairs"], restored.meta["stopped"]
         self._repaired(restored.repairs)
         self.log.say(f"going on from step {restored.step}")
-        return jax.device_put(restored.tree, replicated(self.mesh)), restored.step, restored.meta
+        return jax.device_put(restored.tree, replicated(self.mesh)), restored.step
 
     def _repaired(self, lines: tuple[str, ...]) -> None:
         """Says what was mended; every later checkpoint carries it into the results."""
@@ -153,7 +153,7 @@ class Run:
                     state = self._evaluate(state, step)
                 self._stop_on(trouble, state, step)
                 if saving:
-                    self._save(state, step, {})
+                    self._save(state, step)
         finally:
             progress.close()
 
@@ -194,14 +194,15 @@ class Run:
         for i, seed in enumerate(self.config.seeds):
             self._write(step, seed, "val", {name: value[i] for name, value in found.items()})
         accuracies = " ".join(f"{100 * a:.1f}" for a in found["accuracy"])
+        spread = interval_text(float(found["accuracy"].mean()), len(self.splits["val"]))
         seeds = ", ".join(map(str, self.config.seeds))
-        self.log.say(f"step {step}: validation accuracy {accuracies} % (seeds {seeds}); {self.guesses}")
+        self.log.say(f"step {step}: validation accuracy {accuracies} % (seeds {seeds}; {spread}); {self.guesses}")
         value = np.where(np.isfinite(found["loss"]), found["accuracy"], np.nan)
         return state._replace(best=keep_best(state, jnp.asarray(step), jnp.asarray(value, jnp.float32)))
 
-    def _save(self, state: TrainState, step: int, meta: dict[str, Any]) -> None:
+    def _save(self, state: TrainState, step: int) -> None:
         self.metrics.sync()
-        meta = {"repairs": self.repairs, **meta}
+        meta = {"repairs": self.repairs, "stopped": self.stopped}
         checkpoint.save(self.workdir / CHECKPOINTS, step, jax.device_get(state), meta)
 
     def _describe(self, state: TrainState, place: int, step: int, index: int) -> str:
@@ -220,8 +221,16 @@ class Run:
         """Says what was not finite; saves and stops, unless the config says to go on with the seeds that are left."""
         if not trouble:
             return
-        message = "; ".join(trouble)
-        self.log.say(message)
-        if self.config.on_nonfinite is OnNonFinite.STOP or not np.asarray(state.alive).any():
-            self._save(state, step, {"stopped": message})
-            raise NonFiniteError(message)
+        self.log.say("; ".join(trouble))
+        self.stopped += trouble
+        if self._stops(state):
+            self._save(state, step)
+        self._stop_if_asked(state)
+
+    def _stops(self, state: TrainState) -> bool:
+        return self.config.on_nonfinite is OnNonFinite.STOP or not np.asarray(state.alive).any()
+
+    def _stop_if_asked(self, state: TrainState) -> None:
+        """Raises NonFiniteError for what was not finite, now or before, unless the run is to go on without it."""
+        if self.stopped and self._stops(state):
+            raise NonFiniteError("; ".join(self.stopped))

@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from data.batching import Split
+from data.batching import Split, content_sha256
 from data.registry import baselines, task_spec
 from training import checkpoint
 from training.config import ExperimentConfig
 from training.errors import ConfigError
-from training.evaluate import binomial_interval, evaluate, guesses_line
+from training.evaluate import binomial_interval, evaluate, guesses_line, interval_text
 from training.files import write_json
 from training.loop import load_splits
 from training.mesh import make_mesh
 from training.start import abstract_state
 from training.state import TrainState, make_program
 from training.step import make_eval_step
-from training.workdir import CHECKPOINTS, RESULTS, read_config
+from training.workdir import CHECKPOINTS, RESULTS, read_config, refuse_other_data
 
 Record = dict[str, Any]
 
@@ -30,9 +30,12 @@ def score(workdir: Path, data_dir: Path, split: str, which: str, step_rescale: f
     step_rescale: see `rescaled`. A record of the same split, checkpoint and rescale is replaced. Raises ConfigError if
     there is no such run or checkpoint or no step size to rescale, DataError if the data are missing.
     """
-    config = rescaled(read_config(workdir)[0], step_rescale)
+    config, run = read_config(workdir)
+    config = rescaled(config, step_rescale)
     step = _step(which)
+    others = [other for other in read_results(workdir / RESULTS) if _key(other) != (split, which, step_rescale)]
     splits = load_splits(config, data_dir)
+    refuse_other_data(workdir, run, content_sha256(splits))
     program = make_program(config, task_spec(config.data.request))
     restored = checkpoint.restore(workdir / CHECKPOINTS, abstract_state(program), step, read_only=True)
     if restored is None:
@@ -42,10 +45,11 @@ def score(workdir: Path, data_dir: Path, split: str, which: str, step_rescale: f
     mesh = make_mesh(config.train.eval_batch_size, "train.eval_batch_size")
     found = evaluate(make_eval_step(program), params, splits[split], config.train.eval_batch_size, mesh)
     steps = np.asarray(state.best.step) if which == "best" else np.full(len(config.seeds), restored.step)
-    record = _record(config, splits, split, which, steps, found) | {"step_rescale": step_rescale}
-    if repairs := [*restored.meta.get("repairs", []), *restored.repairs]:
+    record = _record(config, splits, split, which, steps, np.asarray(state.alive), found)
+    record["step_rescale"] = step_rescale
+    if repairs := [*restored.meta["repairs"], *restored.repairs]:
         record["repairs"] = repairs
-    _write(workdir / RESULTS, record)
+    write_json(workdir / RESULTS, [*others, record])
     return record
 
 
@@ -81,6 +85,7 @@ def _record(
     split: str,
     which: str,
     steps: np.ndarray,
+    alive: np.ndarray,
     found: dict[str, np.ndarray],
 ) -> Record:
     count = len(splits[split])
@@ -91,6 +96,7 @@ def _record(
             "loss": float(found["loss"][i]) if np.isfinite(found["loss"][i]) else None,
             "best_step" if which == "best" else "step": int(steps[i]),
             "interval": list(binomial_interval(float(accuracy[i]), count)),
+            "alive": bool(alive[i]),
         }
         for i, seed in enumerate(config.seeds)
     }
@@ -120,22 +126,18 @@ def read_results(path: Path) -> list[Record]:
 
 
 def _key(record: Record) -> tuple[str, str, float]:
-    return record["split"], record["checkpoint"], record.get("step_rescale", 1.0)
-
-
-def _write(path: Path, record: Record) -> None:
-    kept = [other for other in read_results(path) if _key(other) != _key(record)]
-    write_json(path, [*kept, record])
+    return record["split"], record["checkpoint"], record["step_rescale"]
 
 
 def summary_line(record: Record) -> str:
     """The record in one line, beside what guessing scores."""
     spread = "" if record["std"] is None else f" +- {100 * record['std']:.1f}"
-    low, high = binomial_interval(record["mean"], record["count"])
-    factor = record.get("step_rescale", 1.0)
+    dead = [seed for seed, values in record["seeds"].items() if not values["alive"]]
+    halted = f"; not finite and held since: seed {', '.join(dead)}" if dead else ""
+    factor = record["step_rescale"]
     rate = "" if factor == 1 else f" with step sizes times {factor:g}"
     return (
         f"{record['split']} accuracy {100 * record['mean']:.1f}{spread} % over {len(record['seeds'])} seed(s), "
-        f"{record['checkpoint']} checkpoint{rate}, {record['data']}; 95 % interval of one test on {record['count']} "
-        f"records {100 * low:.1f} to {100 * high:.1f} %; {guesses_line(record['baselines'])}"
+        f"{record['checkpoint']} checkpoint{rate}, {record['data']}; "
+        f"{interval_text(record['mean'], record['count'])}; {guesses_line(record['baselines'])}{halted}"
     )

@@ -27,10 +27,10 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "ml_c
 
 
 def claim(workdir: Path, config: ExperimentConfig, facts: dict[str, Any]) -> list[str]:
-    """Makes the folder and writes config.json, or checks that the one there says the same.
+    """Makes the folder and writes config.json with `facts` (data_sha256 among them), or checks the one that is there.
 
     Returns lines to be said (a resume on another number of cores). Raises ConfigError for a folder of another config
-    (naming the keys that differ), or one that cannot be written.
+    (naming the keys that differ) or of other data, or one that cannot be written.
     """
     try:
         workdir.mkdir(parents=True, exist_ok=True)
@@ -43,14 +43,17 @@ def claim(workdir: Path, config: ExperimentConfig, facts: dict[str, Any]) -> lis
             raise PermissionError(13, "Permission denied")
     except OSError as error:
         raise ConfigError(f"cannot write to workdir {workdir}: {error.strerror}") from error
-    saved, record = read_config(workdir)
-    _refuse_difference(workdir, flat(saved), flat(config))
+    record = refuse_difference(workdir, config)
+    refuse_other_data(workdir, record, facts["data_sha256"])
     if record["cores"] != cores():
         return [f"warning: begun on {record['cores']} cores, going on with {cores()}: the last bits will differ"]
     return []
 
 
-def _refuse_difference(workdir: Path, saved: dict[str, Any], asked: dict[str, Any]) -> None:
+def refuse_difference(workdir: Path, config: ExperimentConfig) -> dict[str, Any]:
+    """The whole of config.json. Raises ConfigError, naming the keys, if it is that of a run of another config."""
+    (found, record), asked = read_config(workdir), flat(config)
+    saved = flat(found)
     keys = sorted((saved.keys() | asked.keys()) - MAY_DIFFER)
     differing = [
         f"{key} ({saved.get(key)!r} there, {asked.get(key)!r} here)" for key in keys if saved.get(key) != asked.get(key)
@@ -58,6 +61,16 @@ def _refuse_difference(workdir: Path, saved: dict[str, Any], asked: dict[str, An
     if differing:
         raise ConfigError(
             f"{workdir} belongs to a run of another config: {'; '.join(differing)}; choose another --workdir"
+        )
+    return record
+
+
+def refuse_other_data(workdir: Path, record: dict[str, Any], sha256: str) -> None:
+    """Raises ConfigError if the run of that config.json was begun on records with another sha256."""
+    if record["data_sha256"] != sha256:
+        raise ConfigError(
+            f"{workdir} was begun on other data (sha256 {record['data_sha256'][:16]} there, {sha256[:16]} here): "
+            "put those data back, or choose another --workdir"
         )
 
 
@@ -67,7 +80,7 @@ def read_config(workdir: Path) -> tuple[ExperimentConfig, dict[str, Any]]:
     try:
         record = json.loads(path.read_text())
         config = from_config_dict(record["config"])
-        record["cores"]
+        _ = record["cores"], record["data_sha256"]
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
     except OSError as error:
