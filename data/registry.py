@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Protocol
 
-from data import listops
+from data import listops, probes
 from data.batching import Split, content_sha256
 from data.errors import DataError
 from data.parallel import Progress, silent
@@ -45,6 +45,7 @@ class DataSet(Protocol):
 
 DATA_SETS: dict[str, DataSet] = {
     "listops": listops,
+    **dict.fromkeys(probes.PROBES, probes),
 }
 
 
@@ -98,7 +99,7 @@ def _check_content(
     """Reads the stored records back, compares them with the manifest, and lets the data set assert what must hold."""
     from data import store
 
-    splits = store.read(folder, manifest, task_spec(request).length)
+    splits = store.read(folder, manifest, task_spec(request))
     if (found := content_sha256(splits)) != manifest["content_sha256"]:
         raise DataError(f"{folder}: content has sha256 {found} instead of {manifest['content_sha256']}")
     return _data_set(request).check(request, splits, manifest, processes, progress)
@@ -113,7 +114,7 @@ def open_splits(request: DataRequest, data_dir: Path) -> dict[str, Split]:
 
     spec, folder = task_spec(request), data_dir / request.folder
     manifest = store.read_manifest(folder, request.folder, _remedy(request, data_dir))
-    return store.read(folder, manifest, spec.length)
+    return store.read(folder, manifest, spec)
 
 
 def smoke_splits(request: DataRequest) -> dict[str, Split]:

@@ -5,11 +5,15 @@ from dataclasses import dataclass
 
 from data.errors import DataError
 
+NO_LABEL = -1
+"""In place of a label, at a step where nothing is to be predicted."""
+
 
 class TaskKind(enum.Enum):
-    """What is to be predicted."""
+    """What is to be predicted: one label for a whole sequence, or labels of its steps."""
 
     CLASSIFICATION = "classification"
+    TAGGING = "tagging"
 
 
 class InputKind(enum.Enum):
@@ -57,6 +61,7 @@ class TaskSpec:
     input_width: rows of the table of token ids, or number of channels.
     length: steps T to which every input is padded.
     classes: number of labels.
+    test_length: the same for the test split, where that is to be longer than what is trained on.
     """
 
     name: str
@@ -65,3 +70,8 @@ class TaskSpec:
     input_width: int
     length: int
     classes: int
+    test_length: int | None = None
+
+    def length_of(self, split: str) -> int:
+        """Steps to which the inputs of a split are padded."""
+        return self.test_length if split == "test" and self.test_length is not None else self.length

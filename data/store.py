@@ -16,6 +16,7 @@ import platform
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow_datasets as tfds
@@ -27,9 +28,11 @@ from tensorflow_datasets.proto import tf_example_pb2
 from data.batching import Split, content_sha256
 from data.errors import DataError
 from data.parallel import Progress
+from data.spec import NO_LABEL, TaskKind, TaskSpec
 
 MANIFEST = "manifest.json"
 SHARD_RECORDS = 16_384
+UNLABELLED = 255  # a step without a label, in a byte
 LIBRARIES = ("numpy", "tensorflow-datasets", "array_record")
 GROUP_SIZE = "group_size:1"  # one record a block: what the public readers expect
 
@@ -83,16 +86,13 @@ def _locked(path: Path, progress: Progress) -> Iterator[None]:
 def write(folder: Path, name: str, splits: dict[str, Split], classes: int, progress: Progress) -> None:
     """Writes the shards of all splits and TFDS's description of them. The same records give the same bytes.
 
-    Features: symbols (None,) uint8 and label, one of `classes`. Raises DataError if a file cannot be written.
+    Features: symbols (None,) uint8, and label, one of `classes`, or labels (None,) uint8 of the steps, with UNLABELLED
+    where there is none. Raises DataError if a file cannot be written.
     """
-    features = tfds.features.FeaturesDict(
-        {
-            "symbols": tfds.features.Tensor(
-                shape=(None,), dtype=np.dtype(np.uint8), encoding=tfds.features.Encoding.BYTES
-            ),
-            "label": tfds.features.ClassLabel(num_classes=classes),
-        }
-    )
+    per_step = next(iter(splits.values())).per_step
+    assert classes <= UNLABELLED
+    target = {"labels": _bytes_feature()} if per_step else {"label": tfds.features.ClassLabel(num_classes=classes)}
+    features = tfds.features.FeaturesDict({"symbols": _bytes_feature(), **target})
     total, done, infos = sum(map(len, splits.values())), 0, []
     for split_name, split in splits.items():
         starts = range(0, len(split), SHARD_RECORDS)
@@ -106,6 +106,10 @@ def write(folder: Path, name: str, splits: dict[str, Split], classes: int, progr
     _describe(folder, name, features, infos)
 
 
+def _bytes_feature() -> tfds.features.Tensor:
+    return tfds.features.Tensor(shape=(None,), dtype=np.dtype(np.uint8), encoding=tfds.features.Encoding.BYTES)
+
+
 def _shard_name(name: str, split_name: str, number: int, shards: int) -> str:
     return f"{name}-{split_name}.array_record-{number:05d}-of-{shards:05d}"
 
@@ -117,8 +121,13 @@ def _write_shard(path: Path, shard: Split, features: tfds.features.FeaturesDict)
     try:
         writer = array_record_module.ArrayRecordWriter(str(path), GROUP_SIZE)
         for index in range(len(shard)):
-            symbols = shard.symbols[shard.offsets[index] : shard.offsets[index + 1]]
-            example = features.encode_example({"symbols": symbols, "label": int(shard.labels[index])})
+            place = slice(shard.offsets[index], shard.offsets[index + 1])
+            if shard.per_step:
+                labels = np.where(shard.labels[place] == NO_LABEL, UNLABELLED, shard.labels[place])
+                target = {"labels": labels.astype(np.uint8)}
+            else:
+                target = {"label": int(shard.labels[index])}
+            example = features.encode_example({"symbols": shard.symbols[place], **target})
             # Protobuf maps have no order of their own: without `deterministic` the bytes differ between runs.
             record = serializer.get_tf_example(example).SerializeToString(deterministic=True)
             writer.write(record)
@@ -130,11 +139,12 @@ def _write_shard(path: Path, shard: Split, features: tfds.features.FeaturesDict)
 
 
 def _describe(folder: Path, name: str, features: tfds.features.FeaturesDict, infos: list) -> None:
+    target = "labels" if "labels" in features else "label"
     identity = dataset_info.DatasetIdentity(
         name=name, version=tfds.core.Version("1.0.0"), data_dir=str(folder), module_name="data.store"
     )
     info = dataset_info.DatasetInfo(
-        builder=identity, features=features, supervised_keys=("symbols", "label"), disable_shuffling=True
+        builder=identity, features=features, supervised_keys=("symbols", target), disable_shuffling=True
     )
     info.set_file_format("array_record")
     info.set_splits(tfds_splits.SplitDict(infos))
@@ -200,25 +210,32 @@ def check_hashes(folder: Path, manifest: dict, progress: Progress) -> None:
         progress("hash", done, len(manifest["files"]))
 
 
-def read(folder: Path, manifest: dict, length: int) -> dict[str, Split]:
-    """All splits into memory, as inputs padded to `length` later. Raises DataError for records that cannot be read.
+def read(folder: Path, manifest: dict, spec: TaskSpec) -> dict[str, Split]:
+    """All splits into memory, padded to the lengths of `spec` later. Raises DataError for records that cannot be read.
 
     Decodes the records itself: `as_data_source` gives the same arrays and takes five times as long.
     """
-    return {name: _read_split(folder, manifest, name, length) for name in manifest["counts"]}
+    return {name: _read_split(folder, manifest, name, spec) for name in manifest["counts"]}
 
 
-def _read_split(folder: Path, manifest: dict, name: str, length: int) -> Split:
+def _read_split(folder: Path, manifest: dict, name: str, spec: TaskSpec) -> Split:
+    per_step = spec.kind is TaskKind.TAGGING
     records: list[bytes] = []
-    labels: list[int] = []
+    labels: list[Any] = []
     prefix = f"{manifest['name']}-{name}."
     for path in sorted(folder / file for file in manifest["files"] if file.startswith(prefix)):
         for feature in _read_shard(path):
             records.append(feature["symbols"].bytes_list.value[0])
-            labels.append(feature["label"].int64_list.value[0])
+            if per_step:
+                labels.append(np.frombuffer(feature["labels"].bytes_list.value[0], np.uint8))
+            else:
+                labels.append(feature["label"].int64_list.value[0])
     if len(records) != manifest["counts"][name]:
         raise DataError(f"{folder}: split {name} has {len(records)} records instead of {manifest['counts'][name]}")
-    return Split.from_records(records, labels, length)
+    if per_step:
+        joined = np.concatenate(labels).astype(np.int32)
+        labels = np.where(joined == UNLABELLED, NO_LABEL, joined).tolist()
+    return Split.from_records(records, labels, spec.length_of(name), per_step=per_step)
 
 
 def _read_shard(path: Path) -> Iterator:

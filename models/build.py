@@ -7,11 +7,11 @@ import flax
 import jax
 from flax import nnx
 
-from data.spec import TaskKind, TaskSpec
+from data.spec import TaskSpec
 from models.block import Block, Mixing
 from models.contract import LayerConfig
 from models.registry import layer_spec
-from models.sequence import SequenceClassifier
+from models.sequence import SequenceModel
 
 # Modules are trees that own parameters and nothing else; nothing is shared or mutated through references.
 flax.config.update("nnx_graph_mode", False)
@@ -44,15 +44,14 @@ class ModelConfig:
         return layer_spec(self.layer).make_config(self.width, self.options)
 
 
-def build_model(config: ModelConfig, task: TaskSpec, *, rngs: nnx.Rngs) -> SequenceClassifier:
+def build_model(config: ModelConfig, task: TaskSpec, *, rngs: nnx.Rngs) -> SequenceModel:
     """The model of a task, with initial parameters drawn from `rngs`."""
-    assert task.kind is TaskKind.CLASSIFICATION
 
     def make_block(rngs: nnx.Rngs) -> Block:
         layer = layer_spec(config.layer).build(config.width, config.options, rngs)
         return Block(layer, config.width, config.mixing, config.dropout, rngs=rngs)
 
-    return SequenceClassifier(task, config.width, config.depth, make_block, rngs=rngs)
+    return SequenceModel(task, config.width, config.depth, make_block, rngs=rngs)
 
 
 def split_model(model: nnx.Module) -> tuple[nnx.GraphDef, Params]:

@@ -1,4 +1,4 @@
-"""Encoder, stack of blocks, pooling and head: a classifier of whole sequences."""
+"""Encoder, stack of blocks and head: labels of whole sequences, or of their steps."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Num
 
-from data.spec import InputKind, TaskSpec
+from data.spec import InputKind, TaskKind, TaskSpec
 from models.block import Block
 
 
@@ -34,8 +34,8 @@ def masked_mean(x: Float[Array, "B T D"], mask: Bool[Array, "B T"]) -> Float[Arr
     return jnp.where(mask[..., None], x, 0).sum(1) / mask.sum(1, keepdims=True)
 
 
-class SequenceClassifier(nnx.Module):
-    """Encoder -> blocks -> mean over valid steps -> Dense(D -> classes).
+class SequenceModel(nnx.Module):
+    """Encoder -> blocks -> (mean over valid steps, to classify the whole) -> Dense(D -> classes).
 
     Padding has no influence on any output: layers hold their state over it and the mean leaves it out.
     """
@@ -43,6 +43,7 @@ class SequenceClassifier(nnx.Module):
     def __init__(
         self, task: TaskSpec, width: int, depth: int, make_block: Callable[[nnx.Rngs], Block], *, rngs: nnx.Rngs
     ):
+        self.pooled = task.kind is TaskKind.CLASSIFICATION
         self.encoder = Encoder(task, width, rngs=rngs)
         self.blocks = nnx.List([make_block(rngs) for _ in range(depth)])
         self.head = nnx.Linear(width, task.classes, rngs=rngs)
@@ -54,8 +55,8 @@ class SequenceClassifier(nnx.Module):
         *,
         key: jax.Array | None = None,
         probe: tuple[int, ...] | None = None,
-    ) -> tuple[Float[Array, "B classes"], list[dict[str, Array]]]:
-        """Logits, and one dict of diagnostics per block.
+    ) -> tuple[Float[Array, "B *T classes"], list[dict[str, Array]]]:
+        """Logits, (B, classes) or at every step (B, T, classes), and one dict of diagnostics per block.
 
         Args:
             inputs: token ids or channels, padded on the right.
@@ -70,4 +71,4 @@ class SequenceClassifier(nnx.Module):
             block_key = None if key is None else jax.random.fold_in(key, depth)
             x, found = block(x, mask, key=block_key, probe=probe)
             diagnostics.append(found)
-        return self.head(masked_mean(x, mask)), diagnostics
+        return self.head(masked_mean(x, mask) if self.pooled else x), diagnostics

@@ -8,7 +8,6 @@ Each core trains one cell at a time. Goes on where it was interrupted; what is f
 import argparse
 import contextlib
 import json
-import multiprocessing
 import os
 import sys
 import threading
@@ -18,10 +17,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from configs import demo
-from data.parallel import ordered_map
 from scripts import prepare_data
 from scripts.demo_summary import summarise
 from scripts.progress import Progress
+from scripts.workers import cores, run_all, take_one_core
 from training import cli
 from training.config import from_config_dict
 from training.describe import warn_unused_gpu
@@ -29,14 +28,6 @@ from training.results import read_results
 from training.workdir import CONFIG, METRICS, RESULTS, refuse_difference
 
 SECONDS_BETWEEN_LOOKS = 1.0
-
-# glibc gives large buffers back to the system after every step and then pays to get them again; the workers keep them.
-ALLOCATOR = {
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": "17179869184",
-    "MALLOC_TOP_PAD_": "268435456",
-    "MALLOC_ARENA_MAX": "1",
-}
 
 
 class Job(NamedTuple):
@@ -86,18 +77,14 @@ def _run_all(jobs: Sequence[Job], data_dir: Path) -> None:
     if code := prepare_data.main(["listops", "--length_window=24:96", "--limit=6000", f"--data_dir={data_dir}"]):
         sys.exit(code)
     warn_unused_gpu()
-    for name, value in ALLOCATOR.items():
-        os.environ.setdefault(name, value)
-    cores = _cores()
-    print(
-        f"training {len(jobs)} runs of {len(demo.SEEDS)} seeds on {len(cores)} cores; logs in */train.log", flush=True
-    )
+    seeds, count = len(demo.SEEDS), len(cores())
+    print(f"training {len(jobs)} runs of {seeds} seeds on {count} cores; logs in */train.log", flush=True)
     done = threading.Event()
     watcher = threading.Thread(target=_watch, args=(jobs, done))
     watcher.start()
     try:
         # The deep ones first, so that no core is left alone with one at the end.
-        for _ in ordered_map(run_cell, sorted(jobs, key=lambda job: -job.depth), len(cores)):
+        for _ in run_all(run_cell, sorted(jobs, key=lambda job: -job.depth)):
             pass
     finally:
         done.set()
@@ -106,7 +93,7 @@ def _run_all(jobs: Sequence[Job], data_dir: Path) -> None:
 
 def run_cell(job: Job) -> None:
     """Trains and scores one cell, on one core of its own: for programs this small, two cores on one are slower."""
-    _take_one_core()
+    take_one_core()
     import jax
 
     from training.loop import train
@@ -118,18 +105,6 @@ def run_cell(job: Job) -> None:
         train(from_config_dict(demo.get_config(job.cell).to_dict()), job.folder, job.data_dir)
         for split in demo.SCORED:
             score(job.folder, job.data_dir, split, "last")
-
-
-def _cores() -> list[int]:
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-
-
-def _take_one_core() -> None:
-    """Binds this worker process to a core. JAX must not have started: it counts its cores once."""
-    cores = _cores()
-    if multiprocessing.parent_process() is not None and len(cores) > 1 and hasattr(os, "sched_setaffinity"):
-        number = int(multiprocessing.current_process().name.rpartition("-")[2])
-        os.sched_setaffinity(0, {cores[number % len(cores)]})
 
 
 def _watch(jobs: Sequence[Job], done: threading.Event) -> None:

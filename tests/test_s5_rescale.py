@@ -18,7 +18,6 @@ from training.state import initial_params_of_all, make_program
 from training.step import make_probe_step
 from training.workdir import CHECKPOINTS, RESULTS, claim
 
-
 META = {"repairs": [], "stopped": []}
 
 

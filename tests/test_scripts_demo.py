@@ -161,7 +161,7 @@ def test_unfinished_runs_are_trained_in_worker_order(runs, tmp_path, monkeypatch
     """All nine when nothing is there, the deep ones first."""
     started = []
     monkeypatch.setattr(script.prepare_data, "main", lambda _: 0)
-    monkeypatch.setattr(script, "ordered_map", lambda function, jobs, processes: started.extend(jobs) or iter(()))
+    monkeypatch.setattr(script, "run_all", lambda work, jobs: started.extend(jobs) or iter(()))
     monkeypatch.setattr(script, "summarise", lambda *_: "")
     script.main(["demo", f"--out={tmp_path}", f"--data_dir={tmp_path}"])
     assert [job.depth for job in started] == [4, 4, 4, 2, 2, 2, 2, 2, 2]

@@ -15,13 +15,21 @@ from training.mesh import split_batch
 def evaluate(
     eval_step: Callable[[Any, Any], Sums], params: Any, split: Split, batch_size: int, mesh: Mesh
 ) -> dict[str, np.ndarray]:
-    """Mean loss and accuracy of every seed over all records of a split, summed in float64."""
+    """Mean loss and accuracy of every seed over all labels of a split, summed in float64.
+
+    Where steps are labelled also `accuracy_by_step` (S, T), NaN at a step without a label.
+    """
     placed = split_batch(mesh, seeds=False)
     pending = [eval_step(params, jax.device_put(b, placed)) for b in evaluation_batches(split, batch_size)]
     loss, correct, count = (
         np.sum([np.asarray(part, np.float64) for part in column], 0) for column in zip(*pending, strict=True)
     )
-    return {"loss": loss / count, "accuracy": correct / count}
+    labels = count.reshape(len(loss), -1).sum(1)
+    found = {"loss": loss / labels, "accuracy": correct.reshape(len(loss), -1).sum(1) / labels}
+    if count.ndim == 1:
+        return found
+    with np.errstate(invalid="ignore"):
+        return found | {"accuracy_by_step": correct / count}
 
 
 def binomial_interval(accuracy: float, count: int) -> tuple[float, float]:

@@ -192,7 +192,7 @@ class Run:
         """Validation of all seeds; keeps each one's best."""
         found = evaluate(self.eval_step, state.params, self.splits["val"], self.config.train.eval_batch_size, self.mesh)
         for i, seed in enumerate(self.config.seeds):
-            self._write(step, seed, "val", {name: value[i] for name, value in found.items()})
+            self._write(step, seed, "val", {name: found[name][i] for name in ("loss", "accuracy")})
         accuracies = " ".join(f"{100 * a:.1f}" for a in found["accuracy"])
         spread = interval_text(float(found["accuracy"].mean()), len(self.splits["val"]))
         seeds = ", ".join(map(str, self.config.seeds))

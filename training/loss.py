@@ -1,4 +1,4 @@
-"""Losses and scores of classification, as sums over records so that they can be averaged exactly."""
+"""Losses and scores of labels, as sums over records so that they can be averaged exactly."""
 
 from typing import NamedTuple
 
@@ -6,18 +6,36 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
+from data.spec import NO_LABEL
+
 
 class Sums(NamedTuple):
-    """Sums over records: negative log-likelihood in nats, hits, and number of records."""
+    """Sums over records: negative log-likelihood in nats, hits, and number of labels.
+
+    Where steps are labelled, hits and numbers are those of each step.
+    """
 
     loss: Float[Array, ""]
-    correct: Float[Array, ""]
-    count: Float[Array, ""]
+    correct: Float[Array, "*T"]
+    count: Float[Array, "*T"]
+
+    @property
+    def mean_loss(self) -> Float[Array, ""]:
+        """Mean over all labels."""
+        return self.loss / self.count.sum()
+
+    @property
+    def accuracy(self) -> Float[Array, ""]:
+        """Share of hits among all labels."""
+        return self.correct.sum() / self.count.sum()
 
 
-def classification(logits: Float[Array, "B K"], labels: Int[Array, " B"], weight: Float[Array, " B"] | None) -> Sums:
-    """-log softmax(logits)[label] and argmax == label, weighted (None: 1 each)."""
-    weight = jnp.ones(labels.shape, logits.dtype) if weight is None else weight
-    nll = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+def score_labels(logits: Float[Array, "B *T K"], labels: Int[Array, "B *T"], weight: Float[Array, " B"] | None) -> Sums:
+    """-log softmax(logits)[label] and argmax == label where there is a label, records weighted (None: 1 each)."""
+    labelled = labels != NO_LABEL
+    counted = labelled.astype(logits.dtype)
+    if weight is not None:
+        counted *= weight.reshape(-1, *[1] * (labels.ndim - 1))
+    nll = optax.softmax_cross_entropy_with_integer_labels(logits, jnp.where(labelled, labels, 0))
     correct = jnp.argmax(logits, -1) == labels
-    return Sums((weight * nll).sum(), (weight * correct).sum(), weight.sum())
+    return Sums((counted * nll).sum(), (counted * correct).sum(0), counted.sum(0))

@@ -89,7 +89,7 @@ def _record(
     found: dict[str, np.ndarray],
 ) -> Record:
     count = len(splits[split])
-    accuracy = found["accuracy"]
+    accuracy, by_step = found["accuracy"], found.get("accuracy_by_step")
     seeds = {
         str(seed): {
             "accuracy": float(accuracy[i]),
@@ -97,6 +97,7 @@ def _record(
             "best_step" if which == "best" else "step": int(steps[i]),
             "interval": list(binomial_interval(float(accuracy[i]), count)),
             "alive": bool(alive[i]),
+            **({"accuracy_by_step": _by_step(by_step[i])} if by_step is not None else {}),
         }
         for i, seed in enumerate(config.seeds)
     }
@@ -111,6 +112,11 @@ def _record(
         "std": float(accuracy.std(ddof=1)) if len(accuracy) > 1 else None,
         "baselines": baselines(config.data.request, splits)[split],
     }
+
+
+def _by_step(accuracy: np.ndarray) -> list[float | None]:
+    """None at a step without a label."""
+    return [None if np.isnan(value) else float(value) for value in accuracy]
 
 
 def read_results(path: Path) -> list[Record]:

@@ -9,7 +9,7 @@ import optax
 from flax import nnx
 from jax import lax
 
-from training.loss import Sums, classification
+from training.loss import Sums, score_labels
 from training.optim import path_names
 from training.rng import Stream, stream_key
 from training.state import Best, Params, Program, TrainState
@@ -58,8 +58,8 @@ def make_train_step(program: Program) -> Callable[[TrainState, Any, jax.Array], 
 
     def forward(params, batch, key):
         logits, _ = nnx.merge(program.graphdef, params)(batch["inputs"], batch["lengths"], key=key)
-        sums = classification(logits, batch["labels"], None)
-        return sums.loss / sums.count, sums.correct / sums.count
+        sums = score_labels(logits, batch["labels"], None)
+        return sums.mean_loss, sums.accuracy
 
     def advance(params, opt, batch, seed, step):
         key = stream_key(seed, Stream.DROPOUT, step) if program.config.model.dropout else None
@@ -92,7 +92,7 @@ def make_eval_step(program: Program) -> Callable[[Params, Any], Sums]:
     def eval_step(params, batch):
         def one_seed(params):
             logits, _ = nnx.merge(program.graphdef, params)(batch["inputs"], batch["lengths"])
-            return classification(logits, batch["labels"], batch["weight"])
+            return score_labels(logits, batch["labels"], batch["weight"])
 
         return map_seeds(one_seed, params)
 
