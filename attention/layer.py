@@ -4,7 +4,6 @@ from typing import assert_never
 
 import jax.numpy as jnp
 from flax import nnx
-from jax import lax
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
@@ -14,7 +13,7 @@ from attention.linear import Features, LinearState, accumulate, phi
 from attention.position import mru_matrices, rope, turn_blocks, turned_by_rope, xpos_512
 from attention.softmax import KeyValueCache, attend, remember
 from attention.timeline import Timeline
-from scans import matrix_scan
+from scans import like_activations, matrix_scan, project
 
 
 class Attention(nnx.Module):
@@ -85,7 +84,7 @@ class Attention(nnx.Module):
             fits = (timeline.position < config.max_length) | ~timeline.valid
             self._refuse_overflow(timeline, fits)
             out = jnp.where(fits[..., None, None], out, jnp.nan)
-        y = _projected(out.reshape(u.shape), self.W_out[...], mask)
+        y = _projected(out, self.W_out[...], u, mask)
         cache = self.initial_state(batch) if state is None else state
         return y, remember(cache, k, v, timeline)._replace(turn=turn), {}
 
@@ -118,7 +117,7 @@ class Attention(nnx.Module):
     def _matrices(self, u: Float[Array, "B T D"]) -> Float[Array, "B T H blocks n n"]:
         """M_t, by which the frame turns from one token to the next."""
         config, order = self.config, self.config.mru_order
-        e = jnp.matmul(u, self.W_turn[...], precision=lax.Precision.HIGHEST)
+        e = project(u, self.W_turn[...])
         e = e.reshape(*u.shape[:2], config.heads, config.head_size // order, order * (order - 1) // 2)
         m = mru_matrices(e, order, config.mru_variant)
         match config.mru_start:
@@ -187,7 +186,7 @@ class LinearAttention(nnx.Module):
         q, k = phi(q), phi(k)
         turned = (rope(q, timeline.position), rope(k, timeline.position)) if self._turns else (q, k)
         out, state = accumulate(Features(q, k, *turned, v), timeline, state)
-        return _projected(out.reshape(u.shape), self.W_out[...], mask), state, {}
+        return _projected(out, self.W_out[...], u, mask), state, {}
 
     def step(
         self, u_t: Float[Array, "B D"], state: LinearState, *, reset: Bool[Array, " B"] | None = None
@@ -207,10 +206,10 @@ def _valid_inputs(u: Float[Array, "B T D"], mask: Bool[Array, "B T"] | None) -> 
 
 
 def _heads(u: Float[Array, "B T D"], w: Float[Array, "D D"], heads: int) -> Float[Array, "B T H d"]:
-    return jnp.matmul(u, w, precision=lax.Precision.HIGHEST).reshape(*u.shape[:2], heads, -1)
+    return project(u, w).reshape(*u.shape[:2], heads, -1)
 
 
 def _projected(
-    out: Float[Array, "B T D"], w: Float[Array, "D D"], mask: Bool[Array, "B T"] | None
+    out: Float[Array, "B T H d"], w: Float[Array, "D D"], u: Float[Array, "B T D"], mask: Bool[Array, "B T"] | None
 ) -> Float[Array, "B T D"]:
-    return _valid_inputs(jnp.matmul(out, w, precision=lax.Precision.HIGHEST), mask)
+    return _valid_inputs(like_activations(project(out.reshape(u.shape), w, u.dtype), u), mask)

@@ -16,7 +16,7 @@ loses orthogonality at large orders; eigenvectors of -iK cost more on many small
 """
 
 import functools
-from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -135,7 +135,7 @@ _Layout = type[_Trailing] | type[_Leading]
 _SMALL = 8  # the order from which a library's product is faster
 
 
-def _in_layout(f: Callable[[_Layout, Array], Array], k: Array) -> Array:
+def _in_layout(f: Any, k: Array) -> Array:
     n = k.shape[-1]
     if n >= _SMALL:
         return f(_Trailing, k)

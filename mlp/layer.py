@@ -5,10 +5,10 @@ import math
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from mlp.config import MLPConfig
+from scans import like_activations, project
 
 STD = 0.02
 
@@ -51,5 +51,5 @@ class MLP(nnx.Module):
         return self._mapped(u_t), ()
 
     def _mapped(self, u: Float[Array, "*axes D"]) -> Float[Array, "*axes D"]:
-        hidden = jax.nn.gelu(jnp.matmul(u, self.W_in[...], precision=lax.Precision.HIGHEST), approximate=False)
-        return jnp.matmul(hidden, self.W_out[...], precision=lax.Precision.HIGHEST)
+        hidden = jax.nn.gelu(project(u, self.W_in[...]), approximate=False)
+        return like_activations(project(hidden, self.W_out[...], u.dtype), u)

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 from mru import init
 from mru.config import MRUConfig, StateScan
 from mru.parametrize import input_states, normalised
-from scans import ScaledMatrix, matrix_scan, mean_at_times, scaled_matrix_scan
+from scans import ScaledMatrix, like_activations, matrix_scan, mean_at_times, project, scaled_matrix_scan
 
 
 class MRUState(NamedTuple):
@@ -70,8 +70,7 @@ class MRU(nnx.Module):
             "bthij,hjc->bthic", normalised(states.s, self.config.output_norm), self.W_down[...],
             precision=lax.Precision.HIGHEST,
         )  # fmt: skip
-        read = read.astype(jnp.result_type(u, self.W_out[...])).reshape(u.shape)
-        y = jnp.matmul(read, self.W_out[...], precision=lax.Precision.HIGHEST)
+        y = like_activations(project(read.reshape(u.shape), self.W_out[...], u.dtype), u)
         if mask is not None:
             y = jnp.where(mask[..., None], y, 0)
         diagnostics = {} if probe is None else diagnose(elements, states, last, mask, probe)
@@ -86,8 +85,7 @@ class MRU(nnx.Module):
 
     def elements(self, u: Float[Array, "B T D"]) -> Float[Array, "B T H z"]:
         """e_t per head; float32 at least, because the products are."""
-        e = jnp.matmul(u, self.W_in[...], precision=lax.Precision.HIGHEST)
-        e = e.astype(jnp.promote_types(e.dtype, jnp.float32))
+        e = project(u, self.W_in[...])
         return e.reshape(*u.shape[:-1], self.config.heads, self.config.elements)
 
     def _products(

@@ -10,6 +10,7 @@ from scans.diagonal import DiagonalSystem, diagonal_layer, diagonal_step
 from scans.energy import diagonal_energy, mean_at_times
 from scans.linear import linear_scan
 from scans.matrix import ScaledMatrix, matrix_scan, scaled_matrix_scan
+from scans.projection import like_activations, project
 from scans.streaming import DiagonalRecurrence, DiagonalState
 
 __all__ = [
@@ -23,8 +24,10 @@ __all__ = [
     "diagonal_energy",
     "diagonal_layer",
     "diagonal_step",
+    "like_activations",
     "linear_scan",
     "matrix_scan",
     "mean_at_times",
+    "project",
     "scaled_matrix_scan",
 ]

@@ -8,6 +8,7 @@ from jaxtyping import Array, Bool, Float
 
 from scans.choice import ScanMethod, resolve
 from scans.linear import linear_scan
+from scans.projection import is_low, like_activations, project
 from scans.sequential import read, recurrence, to_complex, to_split
 
 
@@ -93,10 +94,10 @@ def diagonal_layer(
         start = h0[way] if system.bidirectional and h0 is not None else h0
         flags = started if started is not None or start is None else jnp.ones(u.shape[0], bool)
         h, h_last = _states(system, v, start, Timeline.of(mask, reset, flags, backward), method)
-        y = y + _outputs(h, system.readout(way == 1), method)
+        y = y + _outputs(h, system.readout(way == 1), method, u.dtype)
         lasts.append(h_last)
         trajectories.append(h)
-    y = jnp.swapaxes(y, 0, 1)
+    y = like_activations(jnp.swapaxes(y, 0, 1), u)
     if mask is not None:
         y = jnp.where(mask[..., None], y, 0)
     h_last = jnp.stack(lasts) if system.bidirectional else lasts[0]
@@ -175,7 +176,7 @@ def project_inputs(system: DiagonalSystem, u: Float[Array, "B T D"]) -> Float[Ar
     u is turned time-major before the product, because it is narrower than the result.
     """
     weights = jnp.concatenate([system.b_re, system.b_im], 0).T
-    return jnp.matmul(jnp.swapaxes(u, 0, 1), weights, precision=lax.Precision.HIGHEST)
+    return project(jnp.swapaxes(u, 0, 1), weights)
 
 
 def apply_start_gain(system: DiagonalSystem, v: Float[Array, "T B W"], timeline: Timeline) -> Float[Array, "T B W"]:
@@ -211,7 +212,9 @@ def _states(
             assert_never(unreachable)
 
 
-def _outputs(h: Float[Array, "T B W"], readout: Float[Array, "W D"], method: ScanMethod) -> Float[Array, "T B D"]:
-    if method is ScanMethod.SEQUENTIAL:
+def _outputs(
+    h: Float[Array, "T B W"], readout: Float[Array, "W D"], method: ScanMethod, dtype: jnp.dtype
+) -> Float[Array, "T B D"]:
+    if method is ScanMethod.SEQUENTIAL and not is_low(dtype):
         return read(h, readout)
-    return jnp.matmul(h, readout, precision=lax.Precision.HIGHEST)
+    return project(h, readout, dtype)

@@ -2,33 +2,42 @@
 
     python -m scripts.probe_table [--out=runs/probes] [--data_dir=DIR] [--tasks=s3,a5] [--layers=lru,mru_ldu]
 
-Every cell (configs/probes.py) is trained with three seeds at the rates of RATES in turn, until its mean validation
-accuracy at training length reaches 99 %; the best rate is scored on the test split. Each core trains one cell at a
-time. Goes on where it was interrupted. Writes docs/probes.md and docs/probes.json from the run folders.
+Every cell (configs/probes.py) is trained with three seeds at the rates of `rates_of` in turn, until its mean validation
+accuracy at the training length reaches 99 %; the best rate is scored on the test split. A run that ends because no seed
+is left finite is scored in its last finite state. Each core trains one cell at a time. Finished cells are kept in docs/probes.json, from which docs/probes.md is written: they are not computed again
+unless their config has changed. Interrupted, it goes on where it stopped.
 """
 
 import argparse
 import contextlib
+import json
 import os
+import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from configs import probes
-from data.spec import DataRequest
 from scripts import prepare_data
-from scripts.probe_report import write_report
+from scripts.probe_report import LIMIT, SOLVED, THEORY, YES, Record, machine, report
 from scripts.progress import Progress
 from scripts.workers import run_all, take_one_core
 from training import cli
-from training.errors import ConfigError
-from training.results import Record, read_results
-from training.workdir import RESULTS
+from training.config import from_config_dict, to_plain
+from training.errors import ConfigError, NonFiniteError
+from training.files import write_atomically, write_json
+from training.results import read_results
+from training.workdir import METRICS, RESULTS
+from training.writers import read_metrics
 
 RATES = (3e-3, 1e-2)
-SOLVED = 0.99
+ONE_MORE = 1e-3  # where theory says that the layer can
+BIN = 40
+RECORDS, PAGE = Path("docs/probes.json"), Path("docs/probes.md")
 
 
 class Cell(NamedTuple):
@@ -38,6 +47,10 @@ class Cell(NamedTuple):
     layer: str
     out: Path
     data_dir: Path
+
+    def config(self, rate: float):
+        """The checked config at a rate."""
+        return from_config_dict(probes.get_config(f"task={self.task},layer={self.layer},lr={rate}").to_dict())
 
     def folder(self, rate: float) -> Path:
         """The run folder at a rate."""
@@ -49,66 +62,135 @@ def main(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m scripts.probe_table", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/probes"))
     parser.add_argument("--data_dir")
-    parser.add_argument("--tasks", type=_names(probes.TASKS), default=probes.TASKS)
-    parser.add_argument("--layers", type=_names(tuple(probes.LAYERS)), default=tuple(probes.LAYERS))
+    parser.add_argument("--tasks", type=_some_of(probes.TASKS), default=probes.TASKS)
+    parser.add_argument("--layers", type=_some_of(tuple(probes.LAYERS)), default=tuple(probes.LAYERS))
     arguments = parser.parse_args(argv[1:])
     data_dir = cli.data_dir(arguments.data_dir)
-    for task in arguments.tasks:
+    cells = [Cell(task, layer, arguments.out, data_dir) for task in arguments.tasks for layer in arguments.layers]
+    records = _recorded()
+    open_cells = [cell for cell in cells if not _kept(cell, records)]
+    for task in dict.fromkeys(cell.task for cell in open_cells):
         if code := prepare_data.main([task, f"--data_dir={data_dir}"]):
             sys.exit(code)
-    cells = [Cell(task, layer, arguments.out, data_dir) for task in arguments.tasks for layer in arguments.layers]
     with Progress() as progress:
-        for done, _ in enumerate(run_all(run_cell, cells), start=1):
-            progress("cells", done, len(cells))
-    print(write_report({(cell.task, cell.layer): runs_of(cell) for cell in cells}))
+        for done, record in enumerate(run_all(run_cell, open_cells), start=1):
+            records[record["task"], record["layer"]] = record
+            progress("cells", done, len(open_cells))
+            _write(records)
+    _write(records)
+    print(f"{RECORDS}\n{PAGE}")
 
 
-def _names(known: tuple[str, ...]):
+def rates_of(cell: Cell) -> tuple[float, ...]:
+    """The search: the rates of a cell in the order in which they are tried."""
+    return (*RATES, ONE_MORE) if THEORY[cell.layer].get(cell.task) in (YES, LIMIT) else RATES
+
+
+def _some_of(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
     def parse(text: str) -> tuple[str, ...]:
         names = tuple(text.split(","))
         if unknown := [name for name in names if name not in known]:
-            raise ConfigError(f"unknown {unknown[0]!r}: expected some of {', '.join(known)}")
+            raise argparse.ArgumentTypeError(f"unknown {unknown[0]!r}: expected some of {', '.join(known)}")
         return names
 
     return parse
 
 
-def run_cell(cell: Cell) -> None:
-    """Trains a cell at one rate after the other, until one solves it."""
+def _recorded() -> dict[tuple[str, str], Record]:
+    try:
+        found = json.loads(RECORDS.read_text()) if RECORDS.exists() else []
+        return {(record["task"], record["layer"]): record for record in found}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{RECORDS} is damaged ({error}): remove it and run again") from error
+
+
+def _kept(cell: Cell, records: dict[tuple[str, str], Record]) -> bool:
+    """Whether the record of a cell is that of its present config."""
+    record = records.get((cell.task, cell.layer))
+    return record is not None and record["config"] == to_plain(cell.config(record["rate"]))
+
+
+def _write(records: dict[tuple[str, str], Record]) -> None:
+    """In the order of the config, whatever was computed first."""
+    order = [(task, layer) for task in probes.TASKS for layer in probes.LAYERS]
+    kept = [records[key] for key in order if key in records]
+    write_json(RECORDS, kept)
+    write_atomically(PAGE, report(kept).encode())
+
+
+def run_cell(cell: Cell) -> Record:
+    """Trains a cell at one rate after the other, until one solves it, and says what the best one scores.
+
+    runs: rate -> (step, mean validation accuracy) over training. seeds: seed -> val, and bins, its mean test accuracy
+    in each range of steps of `bins`. majority: accuracy of the most frequent label.
+    """
     take_one_core()
-    for rate in RATES:
-        if _run(cell, rate)["mean"] >= SOLVED:
-            return
+    scores = {}
+    for rate in rates_of(cell):
+        scores[rate] = _scores(cell, rate)
+        if scores[rate]["val"]["mean"] >= SOLVED:
+            break
+    best = max(scores, key=lambda rate: scores[rate]["val"]["mean"])
+    val, test = scores[best]["val"], scores[best]["test"]
+    steps = len(next(iter(test["seeds"].values()))["accuracy_by_step"])
+    starts = range(0, steps, BIN)
+    return {
+        "task": cell.task,
+        "layer": cell.layer,
+        "rate": best,
+        "runs": {f"{rate:g}": _curve(cell.folder(rate)) for rate in scores},
+        "bins": [f"{start + 1}-{start + BIN}" for start in starts],
+        "seeds": {
+            seed: {
+                "val": val["seeds"][seed]["accuracy"],
+                "bins": [_mean(found["accuracy_by_step"][start : start + BIN]) for start in starts],
+                "alive": found["alive"],
+            }
+            for seed, found in test["seeds"].items()
+        },
+        "majority": test["baselines"]["majority"],
+        "config": to_plain(cell.config(best)),
+        "machine": machine(),
+        "date": time.strftime("%Y-%m-%d"),
+    }
 
 
-def _run(cell: Cell, rate: float) -> Record:
-    """Trains and scores a cell at a rate, unless that was done. Returns the validation record."""
+def _scores(cell: Cell, rate: float) -> dict[str, Record]:
+    """Trains a cell at a rate and scores it on val and test, unless that was done."""
     folder = cell.folder(rate)
-    scored = _scores(folder)
+    scored = _scored(folder)
     if scored.keys() >= {"val", "test"}:
-        return scored["val"]
+        return scored
     import jax
 
-    from training.config import from_config_dict
     from training.loop import train
     from training.results import score
 
     jax.config.update("jax_compilation_cache_dir", str(cell.out / "compiled"))
-    config = probes.get_config(f"task={cell.task},layer={cell.layer},lr={rate}")
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-        train(from_config_dict(config.to_dict()), folder, cell.data_dir)
+        with contextlib.suppress(NonFiniteError):
+            train(cell.config(rate), folder, cell.data_dir)
         for split in ("val", "test"):
             score(folder, cell.data_dir, split, "last")
-    return _scores(folder)["val"]
+    return _scored(folder)
 
 
-def _scores(folder: Path) -> dict[str, Record]:
+def _scored(folder: Path) -> dict[str, Record]:
     return {record["split"]: record for record in read_results(folder / RESULTS) if record["checkpoint"] == "last"}
 
 
-def runs_of(cell: Cell) -> dict[float, tuple[Path, dict[str, Record]]]:
-    """The finished runs of a cell: rate -> folder and scores."""
-    return {rate: (cell.folder(rate), scores) for rate in RATES if (scores := _scores(cell.folder(rate)))}
+def _curve(folder: Path) -> list[tuple[int, float]]:
+    """(step, validation accuracy averaged over seeds) at every evaluation."""
+    by_step: dict[int, list[float]] = {}
+    for row in read_metrics(folder / METRICS):
+        if row["split"] == "val":
+            by_step.setdefault(row["step"], []).append(row["accuracy"])
+    return [(step, statistics.fmean(values)) for step, values in by_step.items()]
+
+
+def _mean(accuracies: Sequence[float | None]) -> float:
+    """Over the steps that have a label."""
+    return float(np.mean([value for value in accuracies if value is not None]))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from flax import nnx
 from tiny import TASK, fresh, tiny_config, tiny_split
 
 from attention import Attention, AttentionConfig, MRUStart, Position, softmax
-from training.probe import NAMES, probe_rows
+from training.probe import NAMES, energy_refs, probe_rows
 from training.step import make_probe_step
 
 WIDTH = 12
@@ -178,9 +178,9 @@ def test_energies_of_a_layer_without_a_state_are_null():
     options = {"heads": 4, "max_length": TASK.length}
     config = tiny_config("lru", {"model.layer": "attention", "model.options": options, "seeds": (0, 1)})
     split = tiny_split()
-    program, state = fresh(config, split)
+    program, state = fresh(config)
     batch = split.gather(np.arange(8))
     diagnostics = jax.device_get(make_probe_step(program, (1, 4))(state.params, batch))
-    rows = probe_rows(diagnostics, state.energy_ref, batch["lengths"])
+    rows = probe_rows(diagnostics, energy_refs(diagnostics), batch["lengths"])
     assert rows == [{name: [None, None] for name in NAMES}] * 2
     assert all(found["finite"].all() for found in diagnostics)

@@ -11,7 +11,7 @@ from conftest import oracle_dir
 from flax import nnx
 
 from lru import LRU, LRUConfig
-from mru import MRU, MRUConfig
+from mru import MRU, MRUConfig, Variant
 from mru.parametrize import input_states
 from rotrnn import RotRNN, RotRNNConfig
 from rotrnn.parametrize import original_basis
@@ -30,7 +30,7 @@ def build(name: str, values) -> Any:
         return LRU(LRUConfig(width=width, state_size=values["param_nu_log"].size, direction=direction), rngs=rngs)
     if name.startswith("mru"):
         heads, n, _ = values["param_W_down"].shape
-        variant = name.removeprefix("mru_")
+        variant = Variant(name.removeprefix("mru_"))
         return MRU(MRUConfig(width=width, state_size=heads * n**2, heads=heads, variant=variant), rngs=rngs)
     if name.startswith("s5"):
         conj_sym = "conj" in name.split("_")

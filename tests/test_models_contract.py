@@ -11,6 +11,7 @@ from layer_runs import Run, assert_close, by_steps, normals
 from configs import layers as configs
 from models.registry import LAYERS, layer_spec
 from scans import Direction
+from training import checkpoint
 
 WIDTH, STEPS, BATCH = 2, 8, 3
 OPTIONS = {
@@ -18,24 +19,42 @@ OPTIONS = {
     "lru": {"state_size": 3},
     # Arbitrary parameters of S5 are stable only if clipped.
     "s5": {"state_size": 4, "blocks": 2, "clip_eigs": True},
-    "mru": {"state_size": 4, "heads": 1, "variant": "orthogonal_cayley"},
+    "mru": {"state_size": 4, "heads": 1},
+    "attention": {"heads": 1},
+    "linear_attention": {"heads": 1},
+    "mlp": {},
 }
 assert OPTIONS.keys() == LAYERS.keys(), "every registered layer needs sizes here"
 # The others read forward only.
 DIRECTED = {name: options for name, options in OPTIONS.items() if "direction" in configs.OPTIONS[name]}
-# A stationary start has more to carry: whether there has been an input.
-STREAMED = [*OPTIONS.items(), ("rotrnn", OPTIONS["rotrnn"] | {"start": "stationary", "normalise": "init"})]
+# Those that carry more: whether there has been an input; a scale; the turn reached so far.
+STREAMED = [
+    *OPTIONS.items(),
+    ("rotrnn", OPTIONS["rotrnn"] | {"start": "stationary", "normalise": "init"}),
+    ("mru", OPTIONS["mru"] | {"state_scan": "rescaled", "output_norm": "row"}),
+    ("attention", OPTIONS["attention"] | {"position": "mru", "mru_order": 2}),
+]
 FORWARD = [pytest.param(name, options, id=f"{name}{i}") for i, (name, options) in enumerate(STREAMED)]
 ALL = [
     pytest.param(name, options | {"direction": direction}, id=f"{name}-{direction}")
     for name, options in DIRECTED.items()
     for direction in Direction
 ] + [pytest.param(name, options, id=name) for name, options in OPTIONS.items() if name not in DIRECTED]
+WITHOUT_ENERGY = {"attention", "linear_attention", "mlp"}
+MULTIPLIED = {"mru": "W_in", "attention": "W_turn"}
+"""What makes the matrices that are multiplied over time: only if they are near I do their products stay bounded."""
+
+
+def moved(name: str, options: dict, elements: float = 0.1) -> Run:
+    """The layer with its parameters off their initial values; elements of multiplied matrices have this deviation."""
+    run = Run.drawn(name, WIDTH, **options)
+    small = {key: run.array(key) for layer, key in MULTIPLIED.items() if layer == name and key in run.params}
+    return run.with_params(**{key: value * elements / value.std() / WIDTH**0.5 for key, value in small.items()})
 
 
 @functools.cache
 def _make(name: str, options: tuple) -> Run:
-    return Run.drawn(name, WIDTH, **dict(options))
+    return moved(name, dict(options))
 
 
 def direction_of(options) -> str:
@@ -69,13 +88,14 @@ def output(name, options, u, mask, reset):
 
 @pytest.mark.parametrize(("name", "options"), ALL)
 def test_causality_by_gradients(x64, name, options):
-    """dy_t/du_s vanishes exactly where the direction says so, and only there."""
+    """dy_t/du_s vanishes exactly where the direction says so, and only there: a layer that mixes does mix here."""
     run, steps = make(name, options), 5
     u = jnp.asarray(normals(1, steps, WIDTH))
     jacobian = jax.jit(jax.jacrev(lambda u: run.module()(u[None])[0][0]))(u[0])
     seen = np.abs(np.asarray(jacobian)).max((1, 3))
     below, above = np.tril(np.ones((steps, steps), bool), -1), np.triu(np.ones((steps, steps), bool), 1)
     reads_past, reads_future = direction_of(options) != "backward", direction_of(options) != "forward"
+    reads_past &= name != "mlp"
     assert (seen.diagonal() > 1e-6).all()
     for part, reads in ((below, reads_past), (above, reads_future)):
         assert (seen[part] > 1e-9).all() if reads else not seen[part].any()
@@ -142,7 +162,7 @@ def test_whole_pieces_and_steps_agree(x64, name, options):
     assert_close(stepped, output(name, options, u, jnp.ones_like(mask), reset))
 
 
-@pytest.mark.parametrize(("name", "options"), FORWARD[:2])
+@pytest.mark.parametrize(("name", "options"), OPTIONS.items())
 def test_jit_changes_nothing(x64, name, options):
     u, mask, reset = inputs()
     y = make(name, options).module()(u, mask=mask, reset=reset)[0]
@@ -168,7 +188,8 @@ def test_all_masked_piece_keeps_the_state(x64, name, options):
 @pytest.mark.parametrize(("name", "options"), OPTIONS.items())
 def test_gradients_are_finite_for_short_and_long_inputs(name, options):
     """Float32, both directions; T = 1 and T = 4096."""
-    run = Run.drawn(name, WIDTH, **options, **({"direction": "bidirectional"} if name in DIRECTED else {}))
+    directed = {"direction": "bidirectional"} if name in DIRECTED else {}
+    run = moved(name, options | directed, elements=0.02)
     assert all(x.dtype == jnp.float32 for x in run.params.values())
     value = lambda params, u: (run.on(params).module()(u)[0] ** 2).mean()  # noqa: E731
     grad = jax.jit(jax.grad(value, (0, 1)))
@@ -202,16 +223,22 @@ def test_initial_parameters(name, options):
     assert one.params.keys() <= LAYERS[name].roles.keys()
     for key, value in one.params.items():
         np.testing.assert_array_equal(value, same.params[key])
-        # The eigenvalues of S5 start at HiPPO and W_in of MRU at 0, whatever the key.
+        # The eigenvalues of S5 start at HiPPO, W_in of MRU and W_turn of attention at 0, whatever the key.
         fixed = key in ("Lambda_re", "Lambda_im") or not np.any(value)
         assert (value != other.params[key]).any() != fixed, key
     config = LAYERS[name].make_config(WIDTH, options)
     if direction_of(options) == "forward":
         carried = jax.tree.leaves(jax.eval_shape(lambda: one.module().initial_state(1)))
-        assert carried[0].size == config.real_state_size
+        assert sum(x.size for x in carried if x.dtype == jnp.float32) == config.real_state_size
 
 
-@pytest.mark.parametrize(("name", "options"), ALL)
+@pytest.mark.parametrize("name", sorted(WITHOUT_ENERGY))
+def test_a_layer_without_a_state_energy_says_nothing(name):
+    u, mask, _ = inputs()
+    assert moved(name, OPTIONS[name]).module()(u, mask=mask, probe=(1,))[2] == {}
+
+
+@pytest.mark.parametrize(("name", "options"), [case for case in ALL if case.values[0] not in WITHOUT_ENERGY])
 def test_probe(x64, name, options):
     """Reduced values per head and direction; the energy of all valid steps is that of all their places."""
     run, times = make(name, options), tuple(range(1, STEPS + 1))
@@ -227,6 +254,45 @@ def test_probe(x64, name, options):
     assert (np.asarray(found["log_decay"]) < 0).all()
     reached = (np.asarray(mask).sum(1)[:, None] >= np.array(times)).sum(0)
     np.testing.assert_allclose((found["energy_t"] * reached).sum() / reached.sum(), found["energy"].sum(), rtol=1e-12)
+
+
+BFLOAT16_ERROR = 0.03
+"""Of bfloat16 activations, relative to the largest output: factors of 8 bits, two projections in a row."""
+
+
+@pytest.mark.parametrize(("name", "options"), STREAMED)
+def test_bfloat16_projections(name, options):
+    """Activations in bfloat16, states in float32, outputs within the stated error, which is not zero."""
+    run = moved(name, options)
+    u, mask, reset = inputs(64)
+    call = jax.jit(lambda u: run.module()(u, mask=mask, reset=reset)[:2])
+    (low, state), (full, _) = call(jnp.asarray(u, jnp.bfloat16)), call(jnp.asarray(u, jnp.float32))
+    assert (low.dtype, full.dtype) == (jnp.bfloat16, jnp.float32)
+    assert jnp.bfloat16 not in {x.dtype for x in jax.tree.leaves(state)}
+    error = np.abs(np.asarray(low, np.float32) - full).max() / np.abs(full).max()
+    assert 0 < error < BFLOAT16_ERROR
+
+
+@pytest.mark.parametrize(("name", "options"), OPTIONS.items())
+def test_a_step_of_training_lowers_the_loss(name, options):
+    run = moved(name, options)
+    u, mask, _ = inputs()
+    target = jnp.asarray(normals(BATCH, STEPS, WIDTH, seed=1))
+    loss = lambda params: ((run.on(params).module()(u, mask=mask)[0] - target) ** 2).mean()  # noqa: E731
+    value, gradient = jax.jit(jax.value_and_grad(loss))(run.params)
+    stepped = jax.tree.map(lambda p, g: p - 1e-3 * g, run.params, gradient)
+    assert loss(stepped) < value
+
+
+@pytest.mark.parametrize(("name", "options"), OPTIONS.items())
+def test_a_checkpoint_gives_the_same_layer_back(name, options, tmp_path):
+    run = moved(name, options)
+    checkpoint.save(tmp_path, 1, run.params, {})
+    restored = checkpoint.restore(tmp_path, jax.eval_shape(lambda: run.params))
+    assert restored is not None
+    u = jnp.float32(normals(BATCH, STEPS, WIDTH))
+    y, again = (layer.module()(u)[0] for layer in (run, run.on(restored.tree)))
+    assert y.tobytes() == again.tobytes()
 
 
 def test_unknown_layers_are_refused():

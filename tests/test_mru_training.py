@@ -12,7 +12,7 @@ from tiny import TASK, fresh, of_seed, stacked_batch, tiny_config, tiny_split
 from models.build import abstract_model
 from training.errors import ConfigError
 from training.optim import PLAIN, ElementsRule, GroupOption, make_optimiser, path_names
-from training.probe import probe_rows
+from training.probe import energy_refs, probe_rows
 from training.step import make_probe_step, make_train_step
 
 
@@ -98,16 +98,18 @@ def test_a_run_records_energies_without_a_split():
     """At the start every state is I: energy n per head, as designed. Training moves it; the split is null."""
     config = tiny_config("mru", {"seeds": (0, 1), "model.options.variant": "identity", "optim.lr": 0.1})
     split = tiny_split()
-    program, state = fresh(config, split)
+    program, state = fresh(config)
     probe, train_step = make_probe_step(program, (1, 4)), make_train_step(program)
     batch = split.gather(np.arange(8))
     first = of_seed(state.params, 0)
-    before = probe_rows(probe(state.params, batch), state.energy_ref, batch["lengths"])
+    start = probe(state.params, batch)
+    before = probe_rows(start, energy_refs(start), batch["lengths"])
     for step in range(3):
         state, metrics = train_step(state, stacked_batch(split, (0, 1), step, 8), jnp.asarray(step))
         assert (np.asarray(metrics.bad) == -1).all()
-    after = probe_rows(probe(state.params, batch), state.energy_ref, batch["lengths"])
+    after = probe_rows(probe(state.params, batch), energy_refs(start), batch["lengths"])
     heads, n = 4, 2
+    row: dict[str, Any]
     for row in before:
         np.testing.assert_allclose(row["state_energy_raw"], [heads * n] * 2, rtol=1e-6)
         for name in ("state_energy", "state_energy_median", "state_energy_t"):

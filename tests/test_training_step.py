@@ -16,7 +16,7 @@ from tiny import TASK, assert_same_bits, fresh, of_seed, stacked_batch, tiny_con
 from data.batching import evaluation_batches
 from training.errors import ConfigError
 from training.evaluate import binomial_interval, evaluate
-from training.loss import classification
+from training.loss import score_labels
 from training.mesh import make_mesh
 from training.optim import path_names
 from training.rng import Stream, stream_key
@@ -201,11 +201,11 @@ def test_loss_is_that_of_numpy():
     draw = np.random.default_rng(0)
     logits = draw.normal(size=(9, 4)).astype(np.float32) * 10
     labels, weight = draw.integers(0, 4, 9, np.int32), draw.integers(0, 2, 9).astype(np.float32)
-    found = classification(jnp.asarray(logits), jnp.asarray(labels), jnp.asarray(weight))
+    found = score_labels(jnp.asarray(logits), jnp.asarray(labels), jnp.asarray(weight))
     loss, correct = reference_scores(logits, labels, weight)
     assert found.loss == pytest.approx(loss, rel=1e-5)
     assert (found.correct, found.count) == (correct, weight.sum())
-    all_of_them = classification(jnp.asarray(logits), jnp.asarray(labels), None)
+    all_of_them = score_labels(jnp.asarray(logits), jnp.asarray(labels), None)
     assert all_of_them.loss == pytest.approx(reference_scores(logits, labels, np.ones(9))[0], rel=1e-5)
     assert all_of_them.count == 9
 
@@ -219,7 +219,7 @@ def test_metrics_of_a_step_are_those_before_it():
 
     def loss(params):
         logits, _ = nnx.merge(program.graphdef, params)(batch["inputs"][0], batch["lengths"][0])
-        return classification(logits, batch["labels"][0], None).loss / BATCH, logits
+        return score_labels(logits, batch["labels"][0], None).loss / BATCH, logits
 
     (value, logits), gradients = jax.jit(jax.value_and_grad(loss, has_aux=True))(params)
     assert found.loss[0] == pytest.approx(float(value), rel=1e-5)

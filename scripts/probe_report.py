@@ -1,0 +1,142 @@
+"""The page of the probes, made from docs/probes.json alone: what theory says beside what was measured."""
+
+import os
+import platform
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from configs import probes
+
+Record = dict[str, Any]
+"""One cell: see `scripts.probe_table.run_cell`."""
+
+SOLVED = 0.99
+YES, NO, LIMIT = "yes", "no", "limit"
+
+# Which prefix products one mru layer of order 6 can hold, for every length. Orthogonal Cayley matrices have no
+# eigenvalue -1, so elements of order two are only approached. ldu needs order 5 for s3 and a5.
+_GROUPS = ("parity", "mod3", "s3", "a5")
+_HELD = dict.fromkeys(_GROUPS, YES)
+_APPROACHED = dict.fromkeys(("parity", "s3", "a5"), LIMIT) | {"mod3": YES}
+# A sum over the past, or one layer of attention, followed by a map of each step.
+_NOT_HELD = dict.fromkeys(_GROUPS, NO)
+THEORY: dict[str, dict[str, str]] = {
+    "mlp": dict.fromkeys(probes.TASKS, NO),
+    **dict.fromkeys(("attention", "linear_attention", "rotrnn", "lru", "s5"), _NOT_HELD),
+    **{f"mru_{variant}": _HELD for variant in probes.VARIANTS},
+    "mru_orthogonal_cayley": _APPROACHED,
+}
+"""Can one block hold the answer at every length? A pair that is not named: no statement."""
+
+HEAD = """# State-tracking probes
+
+What one block of each layer can hold over time: trained on sequences of at most 40 steps, tested on up to 160
+([data/probes.py](../data/probes.py) defines the tasks, [configs/probes.py](../configs/probes.py) the models).
+
+`python -m scripts.probe_table`, {machine}, {dates}. {setting}
+
+Accuracy in %, mean ± standard deviation over seeds. *val*: new sequences of the training length; the rate is the best of
+0.003, 0.01 and, where theory says yes, 0.001, of which the next is tried only if the last stayed below 99 %. *1-40* to *121-160*: test
+sequences, by the step at which the answer is given. *measured*: **holds** if the mean is at least 99 % up to the last
+column, *short* if only at the training length, *no* if not there either.
+
+*theory*: whether one block can hold the answer at every length. mru: the group has a representation by matrices that
+the variant reaches (*limit*: only as a limit of unbounded elements). Sums over the past (rotrnn, lru, s5, linear
+attention) and one layer of attention, followed by a fixed map, track no group at every length with finite precision
+([2404.08819](https://arxiv.org/abs/2404.08819), [2411.12537](https://arxiv.org/abs/2411.12537),
+[1906.06755](https://arxiv.org/abs/1906.06755)); mlp sees one step only. No entry: no statement.
+"""
+
+
+def report(records: Sequence[Record]) -> str:
+    """The page, in markdown."""
+    by_task = {task: [r for r in records if r["task"] == task] for task in probes.TASKS}
+    sections = [_section(task, found) for task, found in by_task.items() if found]
+    return "\n".join([_head(records), *sections, _agreement(records)])
+
+
+def machine() -> str:
+    """What the numbers were made on."""
+    return f"{os.cpu_count()} cores ({platform.machine()}, {platform.system()})"
+
+
+def _head(records: Sequence[Record]) -> str:
+    train, seeds = records[0]["config"]["train"], records[0]["config"]["seeds"]
+    dates = sorted({record["date"] for record in records})
+    return HEAD.format(
+        machine=" and ".join(sorted({record["machine"] for record in records})),
+        dates=" to ".join(sorted({dates[0], dates[-1]})),
+        setting=f"One block of width {probes.WIDTH}, {train['steps']:,} steps of batch {train['batch_size']}, seeds "
+        f"{', '.join(map(str, seeds))}.",
+    )
+
+
+def _section(task: str, records: Sequence[Record]) -> str:
+    bins = records[0]["bins"]
+    lines = [
+        f"## {task}",
+        "",
+        f"The most frequent label scores {100 * records[0]['majority']:.1f} %.",
+        "",
+        f"| layer | theory | measured | rate | val | {' | '.join(bins)} |",
+        "|---|---|---|---|---|" + "---|" * len(bins),
+    ]
+    for record in records:
+        columns = [_spread([seed["bins"][i] for seed in record["seeds"].values()]) for i in range(len(bins))]
+        lines.append(
+            f"| {record['layer']} | {theory(record)} | {measured(record)} | {record['rate']:g} "
+            f"| {_spread([seed['val'] for seed in record['seeds'].values()])} | {' | '.join(columns)} |"
+        )
+    curves = [_curve(record) for record in records if measured(record) == "no"]
+    if curves:
+        curves = ["Validation accuracy over training, of what was not learned:", "", *curves, ""]
+    return "\n".join([*lines, "", *curves])
+
+
+def theory(record: Record) -> str:
+    """What theory says of a cell; empty: nothing."""
+    return THEORY[record["layer"]].get(record["task"], "")
+
+
+def measured(record: Record) -> str:
+    """The verdict of the numbers."""
+    if statistics.fmean(seed["val"] for seed in record["seeds"].values()) < SOLVED:
+        return "no"
+    means = [statistics.fmean(values) for values in zip(*(s["bins"] for s in record["seeds"].values()), strict=True)]
+    return "**holds**" if min(means) >= SOLVED else "short"
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{100 * statistics.fmean(values):.1f} ± {100 * statistics.stdev(values):.1f}"
+
+
+def _curve(record: Record) -> str:
+    points = record["runs"][f"{record['rate']:g}"]
+    tried, steps = ", ".join(record["runs"]), ", ".join(str(step) for step, _ in points)
+    shown = ", ".join(f"{100 * accuracy:.1f}" for _, accuracy in points)
+    return f"- {record['layer']}: {shown} % at steps {steps} (rates tried: {tried})"
+
+
+def _agreement(records: Sequence[Record]) -> str:
+    """Where theory and measurement meet and where not, pair by pair."""
+    kinds: dict[str, list[str]] = {}
+    for record in records:
+        said, found = theory(record), measured(record)
+        if said:
+            kinds.setdefault(_KINDS[said, found], []).append(f"{record['layer']} on {record['task']}")
+    lines = [f"- {kind} ({len(pairs)}): {', '.join(pairs)}." for kind, pairs in sorted(kinds.items())]
+    return "\n".join(["## Theory against measurement", "", *lines, ""])
+
+
+_KINDS = {
+    (YES, "**holds**"): "Agree: can, and holds at every tested length",
+    (YES, "short"): "Open: can, was learned at the training length, does not hold beyond it",
+    (YES, "no"): "Open: can, but was not learned in this budget (curves above): nothing is said of the layer",
+    (NO, "**holds**"): "Disagree: cannot at every length, yet holds at 160",
+    (NO, "short"): "Agree: cannot, fits the training length only",
+    (NO, "no"): "Agree: cannot, and did not",
+    (LIMIT, "**holds**"): "Agree: approaches, and is close enough at 160",
+    (LIMIT, "short"): "Agree: approaches, good at the training length only",
+    (LIMIT, "no"): "Open: could approach, was not learned in this budget",
+}
