@@ -36,10 +36,11 @@ What one block of each layer can hold over time: trained on sequences of at most
 
 `python -m scripts.probe_table`, {machine}, {dates}. {setting}
 
-Accuracy in %, mean ± standard deviation over seeds. *val*: new sequences of the training length; the rate is the best of
-0.003, 0.01 and, where theory says yes, 0.001, of which the next is tried only if the last stayed below 99 %. *1-40* to *121-160*: test
-sequences, by the step at which the answer is given. *measured*: **holds** if the mean is at least 99 % up to the last
-column, *short* if only at the training length, *no* if not there either.
+Accuracy in %, mean ± standard deviation over seeds. *val*: new sequences of the training length. *solved*: seeds that
+reach 99 % there. The rate is the best of 0.003, 0.01 and, where theory does not say no to a group, 0.001; the next one is
+tried only if no seed solved the task at the last. *1-40* to *121-160*: test sequences, by the step at which the answer is
+given. *measured*, by the best seed, because one that was found shows that the layer can: **holds** with at least 99 % up
+to the last column, *short* if only at the training length, *no* if not there either.
 
 *theory*: whether one block can hold the answer at every length. mru: the group has a representation by matrices that
 the variant reaches (*limit*: only as a limit of unbounded elements). Sums over the past (rotrnn, lru, s5, linear
@@ -79,13 +80,14 @@ def _section(task: str, records: Sequence[Record]) -> str:
         "",
         f"The most frequent label scores {100 * records[0]['majority']:.1f} %.",
         "",
-        f"| layer | theory | measured | rate | val | {' | '.join(bins)} |",
-        "|---|---|---|---|---|" + "---|" * len(bins),
+        f"| layer | theory | measured | solved | rate | val | {' | '.join(bins)} |",
+        "|---|---|---|---|---|---|" + "---|" * len(bins),
     ]
     for record in records:
         columns = [_spread([seed["bins"][i] for seed in record["seeds"].values()]) for i in range(len(bins))]
         lines.append(
-            f"| {record['layer']} | {theory(record)} | {measured(record)} | {record['rate']:g} "
+            f"| {record['layer']} | {theory(record)} | {measured(record)} | {solved(record)}/{len(record['seeds'])} "
+            f"| {record['rate']:g} "
             f"| {_spread([seed['val'] for seed in record['seeds'].values()])} | {' | '.join(columns)} |"
         )
     curves = [_curve(record) for record in records if measured(record) == "no"]
@@ -100,11 +102,15 @@ def theory(record: Record) -> str:
 
 
 def measured(record: Record) -> str:
-    """The verdict of the numbers."""
-    if statistics.fmean(seed["val"] for seed in record["seeds"].values()) < SOLVED:
+    """The verdict of the best seed."""
+    if not solved(record):
         return "no"
-    means = [statistics.fmean(values) for values in zip(*(s["bins"] for s in record["seeds"].values()), strict=True)]
-    return "**holds**" if min(means) >= SOLVED else "short"
+    return "**holds**" if max(min(seed["bins"]) for seed in record["seeds"].values()) >= SOLVED else "short"
+
+
+def solved(record: Record) -> int:
+    """How many seeds reach SOLVED at the training length."""
+    return sum(seed["val"] >= SOLVED for seed in record["seeds"].values())
 
 
 def _spread(values: Sequence[float]) -> str:
