@@ -5,7 +5,6 @@ python eval.py --workdir=runs/listops --split=test --checkpoint=best
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from absl import flags
 
@@ -24,7 +23,7 @@ def main(argv: Sequence[str]) -> None:
     cli.require(FLAGS, "workdir")
     from training.results import score, summary_line
 
-    record = score(Path(FLAGS.workdir), cli.data_dir(FLAGS.data_dir), FLAGS.split, FLAGS.checkpoint)
+    record = score(cli.folder(FLAGS.workdir), cli.data_dir(FLAGS.data_dir), FLAGS.split, FLAGS.checkpoint)
     print(summary_line(record))
 
 

@@ -31,7 +31,7 @@ def score(workdir: Path, data_dir: Path, split: str, which: str) -> Record:
     """
     config, run = read_config(workdir)
     step = _step(which)
-    others = [other for other in read_results(workdir / RESULTS) if _key(other) != (split, which)]
+    read_results(workdir / RESULTS)  # damage is said before the work and not after it
     splits = load_splits(config, data_dir)
     refuse_other_data(workdir, run, content_sha256(splits))
     program = make_program(config, task_spec(config.data.request))
@@ -46,6 +46,7 @@ def score(workdir: Path, data_dir: Path, split: str, which: str) -> Record:
     record = _record(config, splits, split, which, steps, np.asarray(state.alive), found)
     if repairs := [*restored.meta["repairs"], *restored.repairs]:
         record["repairs"] = repairs
+    others = [other for other in read_results(workdir / RESULTS) if _key(other) != _key(record)]
     write_json(workdir / RESULTS, [*others, record])
     return record
 
@@ -97,7 +98,7 @@ def read_results(path: Path) -> list[Record]:
     if not path.exists():
         return []
     try:
-        records: list[Record] = json.loads(path.read_text())
+        records: list[Record] = [*json.loads(path.read_text())]
         set(map(_key, records))
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} is damaged ({error}): remove it and score again") from error
