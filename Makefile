@@ -18,7 +18,7 @@ setup: $(READY)
 # The exact versions that the tests ran with.
 $(READY): requirements.txt requirements-dev.txt constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "linrec needs Python 3.11 or newer: make PYTHON=...")'
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(if $(filter-out $(READY),$(wildcard $(VENV)/ready-*)),--clear) $(VENV)
 	$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt $(JAX_EXTRA) -c constraints.txt
 	@rm -f $(VENV)/ready-*
 	@touch $@

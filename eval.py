@@ -5,7 +5,6 @@ python eval.py --workdir=runs/listops --split=test --checkpoint=best
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from absl import flags
 
@@ -25,7 +24,8 @@ def main(argv: Sequence[str]) -> None:
     cli.require(FLAGS, "workdir")
     from training.results import score, summary_line
 
-    record = score(Path(FLAGS.workdir), cli.data_dir(FLAGS.data_dir), FLAGS.split, FLAGS.checkpoint, FLAGS.step_rescale)
+    folder, data_dir = cli.folder(FLAGS.workdir), cli.data_dir(FLAGS.data_dir)
+    record = score(folder, data_dir, FLAGS.split, FLAGS.checkpoint, FLAGS.step_rescale)
     print(summary_line(record))
 
 

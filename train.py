@@ -7,7 +7,6 @@
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from absl import flags
 from ml_collections import config_flags
@@ -35,7 +34,7 @@ def main(argv: Sequence[str]) -> None:
         print(describe(config, data_dir))
         return
     warn_unused_gpu()
-    train(config, Path(FLAGS.workdir), data_dir)
+    train(config, cli.folder(FLAGS.workdir), data_dir)
 
 
 if __name__ == "__main__":

@@ -188,8 +188,9 @@ def read_manifest(folder: Path, name: str, remedy: str) -> dict:
     redo = f"delete {folder}, then {remedy}"
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
-        found_name, _ = manifest["name"], manifest["counts"]
+        found_name = manifest["name"]
         sizes = {file: entry["bytes"] for file, entry in manifest["files"].items()}
+        _require_shape(manifest)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path} is damaged ({_first_line(error)}); {redo}") from error
     if found_name != name:
@@ -200,6 +201,15 @@ def read_manifest(folder: Path, name: str, remedy: str) -> dict:
         if (found := (folder / file).stat().st_size) != size:
             raise DataError(f"{folder / file} has {found} bytes instead of {size}; {redo}")
     return manifest
+
+
+def _require_shape(manifest: dict) -> None:
+    """Raises KeyError or TypeError unless all is there that others read."""
+    counts = [manifest["counts"][split] for split in ("train", "val", "test")]
+    texts = [manifest["request"]["task"], manifest["content_sha256"]]
+    texts += [entry["sha256"] for entry in manifest["files"].values()]
+    if not all(isinstance(count, int) for count in counts) or not all(isinstance(text, str) for text in texts):
+        raise TypeError("an entry of a wrong type")
 
 
 def check_hashes(folder: Path, manifest: dict, progress: Progress) -> None:

@@ -5,7 +5,6 @@
 Each core trains one cell at a time. Goes on where it was interrupted; what is finished is not computed again.
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -18,13 +17,14 @@ from typing import NamedTuple
 
 from configs import demo
 from scripts import prepare_data
+from scripts.arguments import Parser
 from scripts.demo_summary import summarise
 from scripts.progress import Progress
 from scripts.workers import cores, run_all, take_one_core
 from training import cli
 from training.config import from_config_dict
 from training.describe import warn_unused_gpu
-from training.results import read_results
+from training.results import Record, read_results
 from training.workdir import CONFIG, METRICS, RESULTS, refuse_difference
 
 SECONDS_BETWEEN_LOOKS = 1.0
@@ -49,8 +49,8 @@ class Job(NamedTuple):
 
 def main(argv: Sequence[str]) -> None:
     """Prepares the data, runs every cell that is not finished, writes figure and tables."""
-    parser = argparse.ArgumentParser(prog="python -m scripts.demo", description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("runs/demo"))
+    parser = Parser("demo", __doc__)
+    parser.add_argument("--out", type=cli.folder, default=Path("runs/demo"))
     parser.add_argument("--data_dir")
     arguments = parser.parse_args(argv[1:])
     data_dir = cli.data_dir(arguments.data_dir)
@@ -62,7 +62,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _finished(job: Job) -> bool:
-    """A cell is finished when the scores of its last checkpoint are recorded.
+    """A cell is finished when the scores of its last step are recorded.
 
     Raises ConfigError for a folder of another config, whose numbers must not end in this table, and for a damaged file.
     """
@@ -70,7 +70,11 @@ def _finished(job: Job) -> bool:
         return False
     refuse_difference(job.folder, from_config_dict(demo.get_config(job.cell).to_dict()))
     records = read_results(job.folder / RESULTS)
-    return {record["split"] for record in records if record["checkpoint"] == "last"} >= set(demo.SCORED)
+    return {record["split"] for record in records if _of_last_step(record)} >= set(demo.SCORED)
+
+
+def _of_last_step(record: Record) -> bool:
+    return record["checkpoint"] == "last" and all(seed["step"] == demo.STEPS for seed in record["seeds"].values())
 
 
 def _run_all(jobs: Sequence[Job], data_dir: Path) -> None:

@@ -11,14 +11,15 @@ from typing import Any
 
 from configs import demo
 from scripts import figures
+from training.errors import ConfigError
 from training.files import write_atomically, write_json
 from training.results import read_results
 from training.workdir import METRICS, RESULTS
 from training.writers import read_metrics
 
 MEANING = (
-    "The gain is the state energy that the parameters guarantee under white input: xi holds it at 1 in every head, "
-    "seed and step (here within {xi:.0e}), while without xi ({folded:.3g} on average at the end) and in the LRU "
+    "The gain is the state energy that the parameters guarantee under white input: xi holds it at 1 in every head and "
+    "seed at every probe (here within {xi:.0e}), while without xi ({folded:.3g} on average at the end) and in the LRU "
     "({lru:.3g}) training moves it. The measured energy also follows the real input (energy = gain x align x "
     "temporal): it rises where B turns towards strong input directions (align, here {align:.3g} on average) and inputs "
     "are correlated in time (temporal, {temporal:.3g}), which no normalisation of the parameters prevents."
@@ -63,6 +64,11 @@ def _read(cell: str, folder: Path) -> dict[str, Any]:
     """What one run says: energies and factors of every layer and seed at start and end, scores, baselines."""
     values = demo.values_of(cell)
     rows = [row for row in read_metrics(folder / METRICS) if row["split"] == "train" and "state_energy" in row]
+    validation = [row for row in read_metrics(folder / METRICS) if row["split"] == "val"]
+    for kind in (rows, validation):
+        for step in (0, demo.STEPS):
+            if {row["seed"] for row in kind if row["step"] == step} != set(demo.SEEDS):
+                raise ConfigError(f"{folder / METRICS} lacks rows of step {step}: remove {folder} and run again")
     start, end = ({row["seed"]: row for row in rows if row["step"] == step} for step in (0, demo.STEPS))
     layers = [
         {
@@ -76,7 +82,6 @@ def _read(cell: str, folder: Path) -> dict[str, Any]:
         for seed in sorted(end)
         for block in range(values["depth"])
     ]
-    validation = [row for row in read_metrics(folder / METRICS) if row["split"] == "val"]
     scores = {r["split"]: r for r in read_results(folder / RESULTS) if r["checkpoint"] == "last"}
     return {
         "layer": values["layer"],

@@ -12,11 +12,11 @@ import argparse
 import sys
 import time
 from pathlib import Path
-from typing import NoReturn
 
 from data import registry
 from data.errors import DataError
 from data.spec import DataRequest
+from scripts.arguments import Parser
 from scripts.progress import Progress
 
 
@@ -40,20 +40,10 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {message} (--help explains)\n")
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="python -m scripts.prepare_data",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = Parser("prepare_data", __doc__)
     parser.add_argument("name", help=f"a data set ({', '.join(registry.DATA_SETS)}), or list")
-    parser.add_argument("--data_dir", type=Path, help="default: $LINREC_DATA or ~/.cache/linrec")
+    parser.add_argument("--data_dir", type=cli.folder, help="default: $LINREC_DATA or ~/.cache/linrec")
     parser.add_argument("--length_window", type=_window, metavar="LOW:HIGH", help="keep lengths strictly between")
     parser.add_argument("--limit", type=_positive, metavar="N", help="at most N records in each split")
     parser.add_argument("--processes", type=_positive, metavar="N", help="default: all cores; changes no byte")
@@ -78,7 +68,7 @@ def _positive(text: str) -> int:
 def _data_dir(flags: argparse.Namespace) -> Path:
     from data import store  # imports TFDS; --help need not wait for it
 
-    return flags.data_dir.expanduser() if flags.data_dir else store.default_data_dir()
+    return flags.data_dir or store.default_data_dir()
 
 
 def _prepare(flags: argparse.Namespace) -> None:

@@ -37,10 +37,10 @@ What one block of each layer can hold over time: trained on sequences of at most
 `python -m scripts.probe_table`, {machine}, {dates}. {setting}
 
 Accuracy in %, mean ± standard deviation over seeds. *val*: new sequences of the training length. *solved*: seeds that
-reach 99 % there. The rate is the best of 0.003, 0.01 and, where theory does not say no to a group, 0.001; the next one is
-tried only if no seed solved the task at the last. *1-40* to *121-160*: test sequences, by the step at which the answer is
-given. *measured*, by the best seed, because one that was found shows that the layer can: **holds** with at least 99 % up
-to the last column, *short* if only at the training length, *no* if not there either.
+reach 99 % there. The rate is the best of 0.003, 0.01 and, where theory says yes, 0.001; the next one is tried only if no
+seed solved the task at the last. *1-40* to *121-160*: test sequences, by the step at which the answer is given.
+*measured*, by the best seed, because one that was found shows that the layer can: **holds** with at least 99 % up to
+the last column, *short* if only at the training length, *no* if not there either.
 
 *theory*: whether one block can hold the answer at every length. mru: the group has a representation by matrices that
 the variant reaches (*limit*: only as a limit of unbounded elements). Sums over the past (rotrnn, lru, s5, linear

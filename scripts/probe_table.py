@@ -24,6 +24,7 @@ import numpy as np
 
 from configs import probes
 from scripts import prepare_data
+from scripts.arguments import Parser
 from scripts.probe_report import LIMIT, SOLVED, THEORY, YES, Record, machine, report
 from scripts.progress import Progress
 from scripts.workers import run_all, take_one_core
@@ -60,8 +61,8 @@ class Cell(NamedTuple):
 
 def main(argv: Sequence[str]) -> None:
     """Prepares the data, trains what is not finished, writes the table."""
-    parser = argparse.ArgumentParser(prog="python -m scripts.probe_table", description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("runs/probes"))
+    parser = Parser("probe_table", __doc__)
+    parser.add_argument("--out", type=cli.folder, default=Path("runs/probes"))
     parser.add_argument("--data_dir")
     parser.add_argument("--tasks", type=_some_of(probes.TASKS), default=probes.TASKS)
     parser.add_argument("--layers", type=_some_of(tuple(probes.LAYERS)), default=tuple(probes.LAYERS))

@@ -1,12 +1,13 @@
 """Batches are pure functions of (seed, step); epochs cover the split; evaluation sees every record once."""
 
+import dataclasses
 import itertools
 
 import numpy as np
 import pytest
 
 from data import batching
-from data.batching import Split, evaluation_batches, seed_batches, training_batch
+from data.batching import Split, content_sha256, evaluation_batches, seed_batches, training_batch
 from data.errors import DataError
 
 
@@ -36,6 +37,15 @@ def test_gather_pads_on_the_right(split):
 def test_slice_holds_the_same_records(split):
     assert_equal(split.slice(5, 9).gather([0, 3]), split.gather([5, 8]))
     assert len(split.slice(5, 9)) == 4
+
+
+def test_content_hash_sees_offsets_ids_and_labels(split):
+    known = {content_sha256({"train": split})}
+    for name in ("symbols", "offsets", "labels"):
+        changed = getattr(split, name).copy()
+        changed[1] += 1
+        known.add(content_sha256({"train": dataclasses.replace(split, **{name: changed})}))
+    assert len(known) == 4
 
 
 def test_training_batch_is_a_function_of_seed_and_step(split):

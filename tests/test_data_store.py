@@ -108,6 +108,18 @@ def test_manifest_says_where_the_data_come_from(original):
     assert set(manifest["files"]) == on_disk
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"request": {}}, {"content_sha256": 0}, {"counts": [1]}, {"counts": {"train": 1}}, {"files": {"x": {}}}],
+)
+def test_a_manifest_without_an_entry_is_damaged(data_dir, change):
+    manifest = json.loads((data_dir / NAME / store.MANIFEST).read_text())
+    (data_dir / NAME / store.MANIFEST).write_text(json.dumps(manifest | change))
+    for use in (registry.prepare, registry.verify, registry.open_splits):
+        with pytest.raises(DataError, match=r"manifest\.json is damaged"):
+            use(REQUEST, data_dir)
+
+
 def test_intact_data_verify(original):
     assert registry.verify(REQUEST, original, processes=1)["name"] == NAME
 

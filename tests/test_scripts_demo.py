@@ -31,7 +31,9 @@ def write_run(folder, cell):
                 more = {"state_align": [4.0 for _ in blocks], "state_temporal": [0.5 for _ in blocks]}
                 log.write({"step": step, "seed": seed, "split": "train", "state_energy": energy, **factors, **more})
                 log.write({"step": step, "seed": seed, "split": "val", "accuracy": 0.1 + step / 2000, "loss": 2.0})
-    seeds = {str(seed): {"accuracy": 0.3 + 0.01 * seed, "interval": [0.28, 0.34]} for seed in demo.SEEDS}
+    seeds = {
+        str(seed): {"accuracy": 0.3 + 0.01 * seed, "interval": [0.28, 0.34], "step": demo.STEPS} for seed in demo.SEEDS
+    }
     baselines = {
         "val": {"majority": 0.162, "root_operator": 0.345},
         "test": {"majority": 0.164, "root_operator": 0.341},
@@ -97,7 +99,6 @@ def test_the_meaning_is_told_in_numbers_of_the_runs(runs):
     assert f"({10 * 2**2.0:.3g} on average at the end) and in the LRU ({1.5 * 2**2.0:.3g})" in text
     assert "align, here 4 on average" in text
     assert "temporal, 0.5)" in text
-    assert text.split("| test accuracy % |")[1]
     assert json.loads((out / "summary.json").read_text())["meaning"] in text
 
 
@@ -124,7 +125,11 @@ def test_a_run_is_finished_when_both_scores_of_its_last_checkpoint_are_recorded(
     copy = script.Job(cell, shutil.copytree(folder, tmp_path / "run"), tmp_path)
     assert script._finished(copy)
     records = json.loads((copy.folder / "results.json").read_text())
-    for others in ([], records[:1], [records[0], records[1] | {"checkpoint": "best"}]):
+    early = {seed: values | {"step": 100} for seed, values in records[1]["seeds"].items()}
+    for last in ({"checkpoint": "best"}, {"seeds": early}):
+        (copy.folder / "results.json").write_text(json.dumps([records[0], records[1] | last]))
+        assert not script._finished(copy)
+    for others in ([], records[:1]):
         (copy.folder / "results.json").write_text(json.dumps(others))
         assert not script._finished(copy)
     (copy.folder / "results.json").unlink()
@@ -142,6 +147,34 @@ def test_damaged_scores_and_a_run_of_another_config_are_refused(runs, tmp_path):
     (copy.folder / "results.json").write_text("[{")
     with pytest.raises(ConfigError, match=r"results\.json is damaged"):
         script._finished(copy)
+
+
+def test_a_cell_trains_and_scores_its_own_folder(tmp_path, monkeypatch):
+    """On both splits, at the last checkpoint."""
+    calls = []
+    monkeypatch.setattr("training.loop.train", lambda config, *where: calls.append((config.model.layer, *where)))
+    monkeypatch.setattr("training.results.score", lambda *what: calls.append(what))
+    monkeypatch.setattr("multiprocessing.parent_process", lambda: None)
+    script.run_cell(script.Job("layer=lru,depth=2,rate=small", tmp_path / "run", tmp_path / "data"))
+    folders = (tmp_path / "run", tmp_path / "data")
+    assert calls == [("lru", *folders), (*folders, "val", "last"), (*folders, "test", "last")]
+
+
+def test_a_run_that_lost_rows_is_refused(runs, tmp_path):
+    _, folders = runs
+    cell, folder = next(iter(folders.items()))
+    shutil.copytree(folder, tmp_path / "run")
+    lines = (folder / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "run" / "metrics.jsonl").write_text("".join(lines[:-2]))
+    with pytest.raises(ConfigError, match=f"lacks rows of step {demo.STEPS}: remove .* and run again"):
+        demo_summary.summarise(tmp_path, {cell: tmp_path / "run"})
+
+
+def test_bad_arguments_are_refused_in_one_line(capsys):
+    with pytest.raises(SystemExit) as end:
+        script.main(["demo", "--ou=x"])
+    assert end.value.code == 2
+    assert capsys.readouterr().err == "error: unrecognized arguments: --ou=x (--help explains)\n"
 
 
 def test_progress_counts_the_last_whole_row(tmp_path):

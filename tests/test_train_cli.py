@@ -9,7 +9,7 @@ import pytest
 from commands import TINY, Ended, assert_refused, call, run
 
 from scripts.kill_test import differ
-from training import workdir
+from training import describe, workdir
 from training.writers import read_metrics
 
 ENERGIES = {
@@ -128,11 +128,13 @@ def test_the_probe_changes_nothing_but_its_own_rows(finished, tmp_path, every):
     assert metrics[0] == metrics[1]
 
 
-def test_other_data_than_the_run_began_with_are_refused(copy):
-    record = json.loads((copy / "config.json").read_text())
-    (copy / "config.json").write_text(json.dumps(record | {"data_sha256": "0" * 64}))
-    for ended in (call("train.py", TINY, f"--workdir={copy}"), call("eval.py", f"--workdir={copy}")):
-        assert_refused(ended, f"was begun on other data (sha256 {'0' * 16} there, {record['data_sha256'][:16]} here)")
+def test_an_unused_gpu_is_said(monkeypatch, capsys):
+    monkeypatch.setattr(describe.shutil, "which", lambda name: f"/usr/bin/{name}")
+    describe.warn_unused_gpu()
+    assert capsys.readouterr().err.startswith("warning: a GPU is visible but JAX runs on the CPU: make setup ACCEL=")
+    monkeypatch.setattr(describe.shutil, "which", lambda name: None)
+    describe.warn_unused_gpu()
+    assert capsys.readouterr().err == ""
 
 
 def test_another_number_of_cores_is_said(copy, monkeypatch):

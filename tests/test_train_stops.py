@@ -1,4 +1,5 @@
-"""Runs that stop early, by a non-finite value, an interrupt or damage, and what the same command then does."""
+"""Runs that stop early, by a non-finite value, an interrupt or damage, and what the same command then does; folders in
+which a run may not go on."""
 
 import json
 import shutil
@@ -11,7 +12,7 @@ import pytest
 from commands import TINY, assert_refused, call, start
 
 from scripts.kill_test import differ
-from training import checkpoint, loop, step
+from training import checkpoint, loop, step, workdir
 from training.writers import read_metrics
 
 CONTINUE = "--config.on_nonfinite=continue"
@@ -216,3 +217,36 @@ def test_a_full_disk_ends_with_one_line(tmp_path, monkeypatch):
 
     monkeypatch.setattr("training.writers.MetricsLog.write", full)
     assert call("train.py", TINY, f"--workdir={tmp_path / 'run'}")[::2] == (2, "error: No space left on device\n")
+
+
+def test_a_folder_in_which_another_process_trains_is_refused(copy):
+    with workdir.alone(copy):
+        assert_refused(call("train.py", TINY, f"--workdir={copy}"), f"another process trains in {copy}")
+    assert call("train.py", TINY, f"--workdir={copy}").code == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"schema": 1}, "a run of another version (schema 1, here 2)"),
+        ({"data_sha256": 5}, "is damaged (TypeError"),
+        ({"cores": "a"}, "is damaged (TypeError"),
+    ],
+)
+def test_a_config_json_of_another_version_or_type_is_refused(copy, change, line):
+    record = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(record | change))
+    for ended in (call("train.py", TINY, f"--workdir={copy}"), call("eval.py", f"--workdir={copy}")):
+        assert_refused(ended, line)
+
+
+def test_home_is_found_behind_an_equals_sign(copy, monkeypatch):
+    monkeypatch.setenv("HOME", str(copy.parent))
+    assert call("eval.py", f"--workdir=~/{copy.name}").code == 0
+
+
+def test_other_data_than_the_run_began_with_are_refused(copy):
+    record = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(record | {"data_sha256": "0" * 64}))
+    for ended in (call("train.py", TINY, f"--workdir={copy}"), call("eval.py", f"--workdir={copy}")):
+        assert_refused(ended, f"was begun on other data (sha256 {'0' * 16} there, {record['data_sha256'][:16]} here)")

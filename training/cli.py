@@ -122,8 +122,13 @@ def require(values: flags.FlagValues, *names: str) -> None:
             raise ConfigError(f"--{name} is missing")
 
 
+def folder(given: str) -> Path:
+    """A path, with ~ for the home folder: no shell expands it behind an equals sign."""
+    return Path(given).expanduser()
+
+
 def data_dir(given: str | None) -> Path:
     """The folder of prepared data: the flag, else the default."""
     from data.store import default_data_dir
 
-    return Path(given) if given else default_data_dir()
+    return folder(given) if given else default_data_dir()

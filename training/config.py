@@ -18,7 +18,7 @@ from scans import Choice
 from training.errors import ConfigError
 from training.optim import GroupOption, WInScaling
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 class OnNonFinite(Choice):
@@ -200,7 +200,7 @@ def _layer_options(name: str, options: dict[str, Any], where: str) -> dict[str, 
 
 
 def _check_names(values: Mapping[str, Any], known: list[str], where: str) -> None:
-    for name in values:
+    for name in map(str, values):
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"

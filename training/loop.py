@@ -4,6 +4,7 @@ Order: draw batch -> step -> flush the metrics of the step before -> evaluate ->
 fetched one step late, so that the device never waits for the log; before an evaluation or a save none are left behind.
 """
 
+import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,7 +35,7 @@ from training.step import (
     make_train_step,
     tensor_names,
 )
-from training.workdir import CHECKPOINTS, LOG, METRICS, claim
+from training.workdir import CHECKPOINTS, LOG, METRICS, alone, claim
 from training.writers import MetricsLog, Progress, RunLog
 
 
@@ -64,13 +65,10 @@ def train(config: ExperimentConfig, workdir: Path, data_dir: Path) -> None:
     make_mesh(config.train.eval_batch_size, "train.eval_batch_size")
     times = probe_times(program.task.length)
     warnings = claim(workdir, config, {"probe_times": times, "data_sha256": content_sha256(splits)})
-    log = RunLog(workdir / LOG)
-    try:
+    with alone(workdir), contextlib.closing(RunLog(workdir / LOG)) as log:
         for line in warnings:
             log.say(line)
         Run(program, splits, workdir, times, mesh, log).go()
-    finally:
-        log.close()
 
 
 class Run:

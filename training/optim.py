@@ -106,8 +106,6 @@ def _group_of_role(role: Role, option: GroupOption) -> Group:
             return Group.ELEMENTS
         case Role.CONSTANT:
             return Group.FROZEN
-        case Role.PROJECTION:
-            return Group.REGULAR
         case Role.INPUT | Role.OUTPUT | Role.SKIP:
             match option:
                 case GroupOption.STANDARD | GroupOption.STANDARD_DT_GLOBAL:

@@ -33,7 +33,7 @@ def score(workdir: Path, data_dir: Path, split: str, which: str, step_rescale: f
     config, run = read_config(workdir)
     config = rescaled(config, step_rescale)
     step = _step(which)
-    others = [other for other in read_results(workdir / RESULTS) if _key(other) != (split, which, step_rescale)]
+    read_results(workdir / RESULTS)  # damage is said before the work and not after it
     splits = load_splits(config, data_dir)
     refuse_other_data(workdir, run, content_sha256(splits))
     program = make_program(config, task_spec(config.data.request))
@@ -49,6 +49,7 @@ def score(workdir: Path, data_dir: Path, split: str, which: str, step_rescale: f
     record["step_rescale"] = step_rescale
     if repairs := [*restored.meta["repairs"], *restored.repairs]:
         record["repairs"] = repairs
+    others = [other for other in read_results(workdir / RESULTS) if _key(other) != _key(record)]
     write_json(workdir / RESULTS, [*others, record])
     return record
 
@@ -124,7 +125,7 @@ def read_results(path: Path) -> list[Record]:
     if not path.exists():
         return []
     try:
-        records: list[Record] = json.loads(path.read_text())
+        records: list[Record] = [*json.loads(path.read_text())]
         set(map(_key, records))
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} is damaged ({error}): remove it and score again") from error

@@ -1,10 +1,13 @@
 """The folder of a run: what it holds, and whether a config may go on in it."""
 
+import contextlib
+import fcntl
 import importlib.metadata
 import json
 import os
 import platform
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +53,17 @@ def claim(workdir: Path, config: ExperimentConfig, facts: dict[str, Any]) -> lis
     return []
 
 
+@contextlib.contextmanager
+def alone(workdir: Path) -> Iterator[None]:
+    """Holds a claimed folder, as long as this process lives. Raises ConfigError while another one trains in it."""
+    with (workdir / CONFIG).open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigError(f"another process trains in {workdir}: wait, or choose another --workdir") from error
+        yield
+
+
 def refuse_difference(workdir: Path, config: ExperimentConfig) -> dict[str, Any]:
     """The whole of config.json. Raises ConfigError, naming the keys, if it is that of a run of another config."""
     (found, record), asked = read_config(workdir), flat(config)
@@ -79,8 +93,10 @@ def read_config(workdir: Path) -> tuple[ExperimentConfig, dict[str, Any]]:
     path = workdir / CONFIG
     try:
         record = json.loads(path.read_text())
+        _refuse_schema(record["schema"])
         config = from_config_dict(record["config"])
-        _ = record["cores"], record["data_sha256"]
+        if not (isinstance(record["cores"], int) and isinstance(record["data_sha256"], str)):
+            raise TypeError("cores or data_sha256 of a wrong type")
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
     except OSError as error:
@@ -88,6 +104,11 @@ def read_config(workdir: Path) -> tuple[ExperimentConfig, dict[str, Any]]:
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} is damaged ({type(error).__name__}: {error}): put back a copy") from error
     return config, record
+
+
+def _refuse_schema(schema: Any) -> None:
+    if schema != SCHEMA:
+        raise ConfigError(f"a run of another version (schema {schema!r}, here {SCHEMA}): choose another --workdir")
 
 
 def environment() -> dict[str, Any]:

@@ -1,0 +1,20 @@
+"""Command lines of scripts: what is wrong with them is said in one line."""
+
+import argparse
+from typing import NoReturn
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that refuses with one line and exit code 2; no abbreviations."""
+
+    def __init__(self, program: str, description: str | None) -> None:
+        super().__init__(
+            prog=f"python -m scripts.{program}",
+            description=description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """Prints the line and exits."""
+        self.exit(2, f"error: {message} (--help explains)\n")
