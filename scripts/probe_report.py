@@ -16,13 +16,14 @@ YES, NO, LIMIT = "yes", "no", "limit"
 
 # Which prefix products one mru layer of order 6 can hold, for every length. Orthogonal Cayley matrices have no
 # eigenvalue -1, so elements of order two are only approached. ldu needs order 5 for s3 and a5.
-_GROUPS = ("parity", "mod3", "s3", "a5")
-_HELD = dict.fromkeys(_GROUPS, YES)
+_GROUPS: tuple[str, ...] = ("parity", "mod3", "s3", "a5")
+_HELD: dict[str, str] = dict.fromkeys(_GROUPS, YES)
 _APPROACHED = dict.fromkeys(("parity", "s3", "a5"), LIMIT) | {"mod3": YES}
 # A sum over the past, or one layer of attention, followed by a map of each step.
 _NOT_HELD = dict.fromkeys(_GROUPS, NO)
+_NOTHING: dict[str, str] = dict.fromkeys((*_GROUPS, "copy", "adding"), NO)
 THEORY: dict[str, dict[str, str]] = {
-    "mlp": dict.fromkeys(probes.TASKS, NO),
+    "mlp": _NOTHING,
     **dict.fromkeys(("attention", "linear_attention", "rotrnn", "lru", "s5"), _NOT_HELD),
     **{f"mru_{variant}": _HELD for variant in probes.VARIANTS},
     "mru_orthogonal_cayley": _APPROACHED,
@@ -37,10 +38,10 @@ What one block of each layer can hold over time: trained on sequences of at most
 `python -m scripts.probe_table`, {machine}, {dates}. {setting}
 
 Accuracy in %, mean ± standard deviation over seeds. *val*: new sequences of the training length. *solved*: seeds that
-reach 99 % there. The rate is the best of 0.003, 0.01 and, where theory says yes, 0.001; the next one is tried only if no
-seed solved the task at the last. *1-40* to *121-160*: test sequences, by the step at which the answer is given.
-*measured*, by the best seed, because one that was found shows that the layer can: **holds** with at least 99 % up to
-the last column, *short* if only at the training length, *no* if not there either.
+reach 99 % there. The rate is the best of 0.003, 0.01 and, unless theory says no or nothing, 0.001; the next one is
+tried only if no seed solved the task at the last. *1-40* to *121-160*: test sequences, by the step at which the answer
+is given. *measured*, by the best seed, because one that was found shows that the layer can: **holds** with at least
+99 % up to the last column, *short* if only at the training length, *no* if not there either.
 
 *theory*: whether one block can hold the answer at every length. mru: the group has a representation by matrices that
 the variant reaches (*limit*: only as a limit of unbounded elements). Sums over the past (rotrnn, lru, s5, linear

@@ -1,5 +1,6 @@
 """Encoder, mixing, dropout, pooling and the whole model: formulas, padding, sizes, refusals."""
 
+import dataclasses
 import functools
 
 import jax
@@ -211,6 +212,18 @@ def test_masked_mean():
     mask = jnp.asarray([[True, True, True, True], [True, False, True, False]])
     expected = [x[0].mean(0), (x[1, 0] + x[1, 2]) / 2]
     np.testing.assert_allclose(masked_mean(jnp.float32(x), mask), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_labels_of_steps_see_the_past_only():
+    spec = dataclasses.replace(task(width=6, kind=InputKind.TOKENS), kind=TaskKind.TAGGING)
+    params = initial_params(config("lru", "forward"), spec, cheap_key(0))
+    graphdef = abstract_model(config("lru", "forward"), spec)[0]
+    run = jax.jit(lambda inputs: nnx.merge(graphdef, params)(inputs, jnp.asarray([4, 2]))[0])
+    inputs = np.array([[0, 5, 2, 1], [3, 3, 1, 1]], np.uint8)
+    logits, other = run(inputs), run(np.where(np.arange(4) < 2, inputs, 4).astype(np.uint8))
+    assert logits.shape == (2, 4, spec.classes)
+    np.testing.assert_array_equal(logits[:, :2], other[:, :2])
+    assert (np.abs(logits[0, 2:] - other[0, 2:]).max(-1) > 1e-6).all()
 
 
 def test_probe_gives_one_row_per_block_without_gradient():

@@ -14,6 +14,7 @@ from flax import nnx
 from tiny import TASK, assert_same_bits, fresh, of_seed, stacked_batch, tiny_config, tiny_split
 
 from data.batching import evaluation_batches
+from data.spec import NO_LABEL
 from training.errors import ConfigError
 from training.evaluate import binomial_interval, evaluate
 from training.loss import score_labels
@@ -208,6 +209,22 @@ def test_loss_is_that_of_numpy():
     all_of_them = score_labels(jnp.asarray(logits), jnp.asarray(labels), None)
     assert all_of_them.loss == pytest.approx(reference_scores(logits, labels, np.ones(9))[0], rel=1e-5)
     assert all_of_them.count == 9
+
+
+def test_steps_without_a_label_count_for_nothing():
+    """Sums of labelled steps are those of as many records with one label; hits and numbers stand at their step."""
+    draw = np.random.default_rng(0)
+    logits, weight = draw.normal(size=(3, 5, 4)).astype(np.float32), np.array([1, 0, 1], np.float32)
+    labels = draw.integers(0, 4, (3, 5)).astype(np.int32)
+    labels[0, 2] = labels[2, :2] = NO_LABEL
+    found = score_labels(jnp.asarray(logits), jnp.asarray(labels), jnp.asarray(weight))
+    labelled = (labels != NO_LABEL) & (weight[:, None] > 0)
+    loss, correct = reference_scores(logits[labelled], labels[labelled], np.ones(labelled.sum()))
+    assert found.loss == pytest.approx(loss, rel=1e-5)
+    assert found.correct.sum() == correct
+    np.testing.assert_array_equal(found.count, labelled.sum(0))
+    assert found.mean_loss == pytest.approx(loss / labelled.sum(), rel=1e-5)
+    assert found.accuracy == pytest.approx(correct / labelled.sum())
 
 
 def test_metrics_of_a_step_are_those_before_it():
