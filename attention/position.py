@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from attention.config import MRUVariant
-from linalg import cayley, expm_skew
+from linalg import cayley, expm_skew, skew_of_elements
 
 BASE = 10000.0
 XPOS_SCALE = 512
@@ -63,13 +63,11 @@ def xpos_512(
 def mru_matrices(
     e: Float[Array, "B T H blocks z"], order: int, variant: MRUVariant
 ) -> Float[Array, "B T H blocks order order"]:
-    """M = f(K): the z = n (n - 1) / 2 elements fill the strict lower triangle of K row by row, K^T = -K.
+    """M = f(K), K the skew matrix of the z = n (n - 1) / 2 elements (`linalg.skew_of_elements`).
 
     M = (I - K)^-1 (I + K) or exp(K): orthogonal, the identity at 0.
     """
-    rows, columns = np.tril_indices(order, -1)
-    lower = jnp.zeros((*e.shape[:-1], order, order), e.dtype).at[..., rows, columns].set(e)
-    k = lower - jnp.swapaxes(lower, -1, -2)
+    k = skew_of_elements(e, order)
     match variant:
         case MRUVariant.ORTHOGONAL_CAYLEY:
             return cayley(k)

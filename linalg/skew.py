@@ -37,6 +37,19 @@ def skew(m: Shaped[Array, "..."]) -> Float[Array, "*batch n n"]:
     return m - jnp.swapaxes(m, -1, -2)
 
 
+def skew_of_elements(elements: Float[Array, "*axes z"], order: int) -> Float[Array, "*axes n n"]:
+    """K^T = -K with the z = n (n - 1) / 2 elements below its diagonal, row by row: (1,0), (2,0), (2,1), (3,0), ...
+
+    One concatenation with zeros: a scatter of all tokens is slower, in its gradient too.
+    """
+    starts = [i * (i - 1) // 2 for i in range(order + 1)]
+    zero = jnp.zeros((*elements.shape[:-1], order), elements.dtype)
+    pieces = [
+        piece for i in range(order) for piece in (elements[..., starts[i] : starts[i] + i], zero[..., : order - i])
+    ]
+    return skew(jnp.concatenate(pieces, axis=-1).reshape(*elements.shape[:-1], order, order))
+
+
 def expm_skew(k: Shaped[Array, "..."]) -> Float[Array, "*batch n n"]:
     """Q = exp(K) for skew K: orthogonal, determinant +1.
 

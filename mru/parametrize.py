@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from linalg import cayley, expm_skew, skew
+from linalg import cayley, expm_skew, skew, skew_of_elements
 from mru.config import OutputNorm, Variant
 from scans.matrix_sequential import multiply
 
@@ -33,7 +33,7 @@ def input_states(
 ) -> Float[Array, "*axes n n"]:
     """M of every token and head. det_eps is added to |det(A + I)| in the variant `determinant`."""
     if variant in (Variant.ORTHOGONAL_CAYLEY, Variant.ORTHOGONAL_EXPM):
-        k = skew(strictly_lower(elements, order))
+        k = skew_of_elements(elements, order)
         return cayley(k) if variant is Variant.ORTHOGONAL_CAYLEY else expm_skew(k)
     a = elements.reshape(*elements.shape[:-1], order, order)
     match variant:
@@ -53,19 +53,6 @@ def input_states(
             return (a + _eye(a)) * jnp.exp(-log_det / order)[..., None, None]
         case unreachable:
             assert_never(unreachable)
-
-
-def strictly_lower(elements: Float[Array, "*axes z"], order: int) -> Float[Array, "*axes n n"]:
-    """(1,0), (2,0), (2,1), (3,0), ...: elements below the diagonal, row by row; 0 elsewhere.
-
-    One concatenation with zeros: a scatter of all tokens is slower, in its gradient too.
-    """
-    starts = [i * (i - 1) // 2 for i in range(order + 1)]
-    zero = jnp.zeros((*elements.shape[:-1], order), elements.dtype)
-    pieces = [
-        piece for i in range(order) for piece in (elements[..., starts[i] : starts[i] + i], zero[..., : order - i])
-    ]
-    return jnp.concatenate(pieces, axis=-1).reshape(*elements.shape[:-1], order, order)
 
 
 def _eye(a: Array) -> Array:
