@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from linalg import cayley, expm_skew, skew, skew_of_elements
+from linalg import cayley, expm_skew, log_abs_det, skew, skew_of_elements
 from mru.config import OutputNorm, Variant
 from scans.matrix_sequential import multiply
 
@@ -47,7 +47,7 @@ def input_states(
         case Variant.QR_EXPM:
             return multiply(expm_skew(skew(jnp.tril(a, -1))), jnp.triu(a, 1) + _diagonal(a, 1.0))
         case Variant.DETERMINANT:
-            log_det = jnp.linalg.slogdet(a + _eye(a))[1]
+            log_det = log_abs_det(a + _eye(a))
             if det_eps:
                 log_det = jnp.logaddexp(log_det, jnp.log(det_eps))
             return (a + _eye(a)) * jnp.exp(-log_det / order)[..., None, None]
