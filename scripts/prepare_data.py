@@ -18,6 +18,7 @@ from data.errors import DataError
 from data.spec import DataRequest
 from scripts.arguments import Parser
 from scripts.progress import Progress
+from training import cli
 
 
 def main(arguments: list[str]) -> int:

@@ -123,13 +123,16 @@ def mode_energy(x: jax.Array) -> jax.Array:
 
 
 def by_steps(run: Run, u: Any, reset: Any = None) -> tuple[jax.Array, jax.Array]:
-    """Outputs and states (B, T, ...) of the layer fed u (B, T, D) one step after the other."""
+    """Outputs and states (B, T, ...) of the layer fed u (B, T, D) one step after the other.
+
+    A layer without a state gives its outputs twice.
+    """
     layer, u = run.module(), jnp.asarray(u)
     reset = jnp.zeros(u.shape[:2], bool) if reset is None else reset
 
     def step(state, x):
         y, state = layer.step(x[0], state, reset=x[1])
-        return state, (y, jax.tree.leaves(state)[0])
+        return state, (y, next(iter(jax.tree.leaves(state)), y))
 
     out = lax.scan(step, layer.initial_state(u.shape[0]), (jnp.swapaxes(u, 0, 1), reset.T))[1]
     return jnp.swapaxes(out[0], 0, 1), jnp.swapaxes(out[1], 0, 1)

@@ -220,7 +220,9 @@ def test_verify_evaluates_every_expression_again(data_dir):
     for path in (data_dir / NAME).iterdir():
         path.unlink()
     store.write(data_dir / NAME, NAME, splits, 10, silent)
-    forged = store.manifest_of(data_dir / NAME, NAME, splits, {"draws": manifest["draws"]})
+    forged = store.manifest_of(
+        data_dir / NAME, NAME, splits, {"request": manifest["request"], "draws": manifest["draws"]}
+    )
     store.save_manifest(data_dir / NAME, forged)
     with pytest.raises(DataError, match="test record 99 has a label that is not the value"):
         registry.verify(REQUEST, data_dir, processes=1)

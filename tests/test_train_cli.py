@@ -10,6 +10,7 @@ from commands import TINY, Ended, assert_refused, call, run
 
 from scripts.kill_test import differ
 from training import describe, workdir
+from training.config import SCHEMA
 from training.writers import read_metrics
 
 ENERGIES = {
@@ -357,7 +358,7 @@ def test_a_workdir_of_another_config_is_refused_with_the_keys(copy):
 
 
 def test_a_workdir_without_its_config_is_refused(copy):
-    (copy / "config.json").write_text('{"config": 3}')
+    (copy / "config.json").write_text(json.dumps({"schema": SCHEMA, "config": 3}))
     assert_refused(
         call("train.py", TINY, f"--workdir={copy}"), f"{copy / 'config.json'}: config must be a group of keys, got 3"
     )

@@ -24,7 +24,7 @@ def test_what_json_holds_is_read_back_as_the_same_config(layer):
 
 
 REFUSED = {
-    "unknown key": ({"optim.learning_rate": 1.0}, "unknown key config.optim.learning_rate: known: lr, ssm_lr"),
+    "unknown key": ({"optim.momentum": 1.0}, "unknown key config.optim.momentum: known: lr, ssm_lr"),
     "misspelt key": ({"optim.weight_decai": 1.0}, "config.optim.weight_decai: did you mean 'weight_decay'?"),
     "misspelt group": ({"optmi": {}}, "unknown key config.optmi: did you mean 'optim'?"),
     "misspelt option": ({"model.options.orthogonol": "expm"}, "options.orthogonol: did you mean 'orthogonal'?"),
