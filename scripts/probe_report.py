@@ -18,9 +18,9 @@ YES, NO, LIMIT = "yes", "no", "limit"
 # eigenvalue -1, so elements of order two are only approached. ldu needs order 5 for s3 and a5.
 _GROUPS: tuple[str, ...] = ("parity", "mod3", "s3", "a5")
 _HELD: dict[str, str] = dict.fromkeys(_GROUPS, YES)
-_APPROACHED = dict.fromkeys(("parity", "s3", "a5"), LIMIT) | {"mod3": YES}
+_APPROACHED: dict[str, str] = {"parity": LIMIT, "mod3": YES, "s3": LIMIT, "a5": LIMIT}
 # A sum over the past, or one layer of attention, followed by a map of each step.
-_NOT_HELD = dict.fromkeys(_GROUPS, NO)
+_NOT_HELD: dict[str, str] = dict.fromkeys(_GROUPS, NO)
 _NOTHING: dict[str, str] = dict.fromkeys((*_GROUPS, "copy", "adding"), NO)
 THEORY: dict[str, dict[str, str]] = {
     "mlp": _NOTHING,
