@@ -1,6 +1,13 @@
-"""Progress in a log: plain lines, not too many, with the time left."""
+"""Progress: plain lines in a log, not too many, with the time left; a bar on a terminal."""
+
+import io
 
 from scripts.progress import Progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 def test_lines_in_a_log_tell_what_is_left(capsys):
@@ -19,3 +26,17 @@ def test_lines_in_a_log_tell_what_is_left(capsys):
         "reading: 100 of 100",
         "writing: 0 of 5",
     ]
+
+
+def test_a_terminal_shows_a_bar_for_each_stage(monkeypatch):
+    screen = Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    with Progress() as progress:
+        for stage in ("reading", "writing"):
+            for done in (0, 5, 10):
+                progress(stage, done, 10)
+    text = screen.getvalue()
+    for stage in ("reading", "writing"):
+        assert f"\r{stage}: 100%|" in text
+        assert "10.0/10.0" in text
+    assert "10 of 10" not in text
