@@ -47,7 +47,7 @@ class Attention(nnx.Module):
 
     def initial_state(self, batch: int) -> KeyValueCache:
         """The state before the first token: nothing is cached."""
-        config, dtype = self.config, self.W_k[...].dtype
+        config, dtype = self.config, jnp.promote_types(self.W_k[...].dtype, jnp.float32)
         shape = (batch, config.max_length, config.heads, config.head_size)
         turn = None
         if config.position is Position.MRU:
@@ -162,7 +162,7 @@ class LinearAttention(nnx.Module):
 
     def initial_state(self, batch: int) -> LinearState:
         """The state before the first token: empty sums."""
-        config, dtype = self.config, self.W_k[...].dtype
+        config, dtype = self.config, jnp.promote_types(self.W_k[...].dtype, jnp.float32)
         matrix = jnp.zeros((batch, config.heads, config.head_size, config.head_size), dtype)
         return LinearState(matrix, matrix[..., 0], jnp.zeros(batch, jnp.int32))
 

@@ -45,9 +45,9 @@ def xpos_512(
         zeta_i = (4 i / d + 0.4 d) / (1 + 0.4 d).
 
     xPos itself divides the exponent only, starts at i = 0 and has zeta_i = (2 i / d + 0.4) / 1.4 <= 1. With this code
-    256 tokens turn a pair by 0.37 radians at most, and pairs with zeta_i > 1 grow with the distance. It is here to
-    reproduce runs, under a name that says so. The published code also counts positions from the middle of its longest
-    sequence; in the products of q and k that shift cancels.
+    256 tokens turn a pair by at most 0.37 radians (d = 64), and pairs with zeta_i > 1 grow with the distance. It is
+    here to reproduce runs, under a name that says so. The published code also counts positions from the middle of its
+    longest sequence; in the products of q and k that shift cancels.
 
     Source: xPos, arXiv 2212.10554; this form: github.com/mikayahlevi/transformer-train-script, model.py (Apache-2.0).
     """

@@ -31,7 +31,7 @@ def _typed(key: str, text: str, kind: type) -> object:
         raise ValueError(f"{key}={text!r} after the colon: expected {_EXPECTED[kind]}") from None
 
 
-_EXPECTED = {bool: "true or false", int: "an integer", tuple: "3, 0:5 or 0+3+7", str: "a name"}
+_EXPECTED = {bool: "true or false", int: "an integer", float: "a number", tuple: "3, 0:5 or 0+3+7", str: "a name"}
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -16,6 +16,9 @@ from configs.layers import options_of
 TASKS = ("parity", "mod3", "s3", "a5", "copy", "adding")
 WIDTH = 48
 STEPS = 1500
+RATES = (3e-3, 1e-2)
+ONE_MORE = 1e-3
+"""A rate that is tried where theory does not say that the layer cannot."""
 
 MRU = {"state_size": 72, "heads": 2}  # of order 6: ldu needs 5 for S3 and A5
 VARIANTS = ("identity", "determinant", "ldu", "qr_cayley", "qr_expm", "orthogonal_cayley", "orthogonal_expm")

@@ -244,8 +244,10 @@ def _read_split(folder: Path, manifest: dict, name: str, spec: TaskSpec) -> Spli
         raise DataError(f"{folder}: split {name} has {len(records)} records instead of {manifest['counts'][name]}")
     if per_step:
         joined = np.concatenate(labels).astype(np.int32)
-        labels = np.where(joined == UNLABELLED, NO_LABEL, joined).tolist()
-    return Split.from_records(records, labels, spec.length_of(name), per_step=per_step)
+        return Split.from_records(
+            records, np.where(joined == UNLABELLED, NO_LABEL, joined), spec.length_of(name), per_step=True
+        )
+    return Split.from_records(records, labels, spec.length_of(name))
 
 
 def _read_shard(path: Path) -> Iterator:

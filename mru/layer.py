@@ -131,8 +131,11 @@ def diagnose(
     elements, states, last = lax.stop_gradient((elements, states, last))
     n = states.s.shape[-1]
     mask = jnp.ones(elements.shape[:2], bool) if mask is None else mask
+    # By the largest entry, so that no square overflows before the state does.
+    largest = jnp.max(jnp.abs(states.s), axis=(-1, -2))
+    unit = states.s / jnp.where(largest > 0, largest, 1)[..., None, None]
+    log_norm = jnp.log(largest) + 0.5 * jnp.log(jnp.sum(unit**2, axis=(-1, -2)) / n)
     square = jnp.sum(states.s**2, axis=(-1, -2))
-    log_norm = 0.5 * jnp.log(square / n)
     if states.log_scale is not None:
         log_norm = log_norm + states.log_scale
         square = n * jnp.exp(2 * log_norm)

@@ -58,8 +58,8 @@ class S5Config:
             )
         if not 0 < self.dt_min < self.dt_max:
             raise ValueError(f"s5: 0 < dt_min < dt_max is needed, got dt_min={self.dt_min}, dt_max={self.dt_max}")
-        if not self.step_rescale > 0:
-            raise ValueError(f"s5: step_rescale must be positive, got {self.step_rescale}")
+        if not 0 < self.step_rescale < 1e6:
+            raise ValueError(f"s5: 0 < step_rescale < 1e6 is needed, got {self.step_rescale}")
 
     @property
     def block_size(self) -> int:

@@ -38,10 +38,11 @@ What one block of each layer can hold over time: trained on sequences of at most
 `python -m scripts.probe_table`, {machine}, {dates}. {setting}
 
 Accuracy in %, mean ± standard deviation over seeds. *val*: new sequences of the training length. *solved*: seeds that
-reach 99 % there. The rate is the best of 0.003, 0.01 and, unless theory says no or nothing, 0.001; the next one is
-tried only if no seed solved the task at the last. *1-40* to *121-160*: test sequences, by the step at which the answer
-is given. *measured*, by the best seed, because one that was found shows that the layer can: **holds** with at least
-99 % up to the last column, *short* if only at the training length, *no* if not there either.
+reach 99 % there (*stopped*: that met a value that is not finite). The rate is the best of {rates} and, unless theory
+says no or nothing, {one_more}; the next one is tried only if no seed solved the task at the last. *1-40* to *121-160*:
+test sequences, by the step at which the answer is given. *measured*, by the best seed, because one that was found shows
+that the layer can: **holds** with at least 99 % up to the last column, *short* if only at the training length, *no* if
+not there either.
 
 *theory*: whether one block can hold the answer at every length. mru: the group has a representation by matrices that
 the variant reaches (*limit*: only as a limit of unbounded elements). Sums over the past (rotrnn, lru, s5, linear
@@ -53,6 +54,8 @@ attention) and one layer of attention, followed by a fixed map, track no group a
 
 def report(records: Sequence[Record]) -> str:
     """The page, in markdown."""
+    if not records:
+        return HEAD.partition("\n")[0] + "\n"
     by_task = {task: [r for r in records if r["task"] == task] for task in probes.TASKS}
     sections = [_section(task, found) for task, found in by_task.items() if found]
     return "\n".join([_head(records), *sections, _agreement(records)])
@@ -69,6 +72,8 @@ def _head(records: Sequence[Record]) -> str:
     return HEAD.format(
         machine=" and ".join(sorted({record["machine"] for record in records})),
         dates=" to ".join(sorted({dates[0], dates[-1]})),
+        rates=", ".join(f"{rate:g}" for rate in probes.RATES),
+        one_more=f"{probes.ONE_MORE:g}",
         setting=f"One block of width {probes.WIDTH}, {train['steps']:,} steps of batch {train['batch_size']}, seeds "
         f"{', '.join(map(str, seeds))}.",
     )
@@ -87,7 +92,7 @@ def _section(task: str, records: Sequence[Record]) -> str:
     for record in records:
         columns = [_spread([seed["bins"][i] for seed in record["seeds"].values()]) for i in range(len(bins))]
         lines.append(
-            f"| {record['layer']} | {theory(record)} | {measured(record)} | {solved(record)}/{len(record['seeds'])} "
+            f"| {record['layer']} | {theory(record)} | {measured(record)} | {_solved_of_all(record)} "
             f"| {record['rate']:g} "
             f"| {_spread([seed['val'] for seed in record['seeds'].values()])} | {' | '.join(columns)} |"
         )
@@ -107,6 +112,12 @@ def measured(record: Record) -> str:
     if not solved(record):
         return "no"
     return "**holds**" if max(min(seed["bins"]) for seed in record["seeds"].values()) >= SOLVED else "short"
+
+
+def _solved_of_all(record: Record) -> str:
+    """With the seeds that stopped on a value that was not finite, and were scored where they stood."""
+    dead = sum(not seed["alive"] for seed in record["seeds"].values())
+    return f"{solved(record)}/{len(record['seeds'])}" + (f" ({dead} stopped)" if dead else "")
 
 
 def solved(record: Record) -> int:

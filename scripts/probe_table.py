@@ -11,6 +11,7 @@ again unless their config has changed. Interrupted, it goes on where it stopped.
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import os
 import statistics
@@ -29,15 +30,14 @@ from scripts.probe_report import LIMIT, SOLVED, THEORY, YES, Record, machine, re
 from scripts.progress import Progress
 from scripts.workers import run_all, take_one_core
 from training import cli
-from training.config import from_config_dict, to_plain
+from training.config import SCHEMA, from_config_dict, to_plain
+from training.describe import warn_unused_gpu
 from training.errors import ConfigError, NonFiniteError
 from training.files import write_atomically, write_json
 from training.results import read_results
 from training.workdir import METRICS, RESULTS
 from training.writers import read_metrics
 
-RATES = (3e-3, 1e-2)
-ONE_MORE = 1e-3  # where theory says that the layer can
 BIN = 40
 RECORDS, PAGE = Path("docs/probes.json"), Path("docs/probes.md")
 
@@ -69,23 +69,25 @@ def main(argv: Sequence[str]) -> None:
     arguments = parser.parse_args(argv[1:])
     data_dir = cli.data_dir(arguments.data_dir)
     cells = [Cell(task, layer, arguments.out, data_dir) for task in arguments.tasks for layer in arguments.layers]
-    records = _recorded()
-    open_cells = [cell for cell in cells if not _kept(cell, records)]
+    records = _recorded(arguments.out, data_dir)
+    open_cells = [cell for cell in cells if (cell.task, cell.layer) not in records]
     for task in dict.fromkeys(cell.task for cell in open_cells):
         if code := prepare_data.main([task, f"--data_dir={data_dir}"]):
             sys.exit(code)
+    warn_unused_gpu()
+    _write(records)
     with Progress() as progress:
         for done, record in enumerate(run_all(run_cell, open_cells), start=1):
             records[record["task"], record["layer"]] = record
             progress("cells", done, len(open_cells))
             _write(records)
-    _write(records)
     print(f"{RECORDS}\n{PAGE}")
 
 
 def rates_of(cell: Cell) -> tuple[float, ...]:
     """The search: the rates of a cell in the order in which they are tried."""
-    return (*RATES, ONE_MORE) if THEORY[cell.layer].get(cell.task) in (YES, LIMIT) else RATES
+    may = THEORY[cell.layer].get(cell.task) in (YES, LIMIT)
+    return (*probes.RATES, probes.ONE_MORE) if may else probes.RATES
 
 
 def _some_of(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
@@ -98,18 +100,23 @@ def _some_of(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
     return parse
 
 
-def _recorded() -> dict[tuple[str, str], Record]:
+def _recorded(out: Path, data_dir: Path) -> dict[tuple[str, str], Record]:
+    """The finished cells of the present configs; others are said. Raises ConfigError for a damaged file."""
     try:
         found = json.loads(RECORDS.read_text()) if RECORDS.exists() else []
-        return {(record["task"], record["layer"]): record for record in found}
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{RECORDS} is damaged ({error}): remove it and run again") from error
+        report(found)
+        kept = {(r["task"], r["layer"]): r for r in found if _is_present(Cell(r["task"], r["layer"], out, data_dir), r)}
+    except (ConfigError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ConfigError(f"{RECORDS} is damaged ({error!r}): put back the committed one") from error
+    if len(kept) < len(found):
+        print(f"{len(found) - len(kept)} cells in {RECORDS} are of another config: they leave the table", flush=True)
+    return kept
 
 
-def _kept(cell: Cell, records: dict[tuple[str, str], Record]) -> bool:
-    """Whether the record of a cell is that of its present config."""
-    record = records.get((cell.task, cell.layer))
-    return record is not None and record["config"] == to_plain(cell.config(record["rate"]))
+def _is_present(cell: Cell, record: Record) -> bool:
+    """Whether a record has the present config of its cell; options that it does not know have their defaults."""
+    config = from_config_dict(record["config"])
+    return dataclasses.replace(config, schema=SCHEMA) == cell.config(record["rate"])
 
 
 def _write(records: dict[tuple[str, str], Record]) -> None:

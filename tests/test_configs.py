@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from configs import argument, demo, layers, lra
+from configs import argument, demo, layers, lra, probes
 from data.registry import task_spec
 from models.registry import LAYERS
 from training.config import ExperimentConfig, from_config_dict
@@ -141,6 +141,13 @@ def test_forms_of_seeds(text, seeds):
 )
 def test_forms_of_a_switch(text, value):
     assert argument.parse_argument(text, {"smoke": bool}) == {"smoke": value}
+
+
+def test_every_kind_of_a_key_is_refused_with_a_name():
+    kinds = {kind for module in (demo, lra, probes) for kind in module.KEYS.values()}
+    for kind in kinds - {str}:
+        with pytest.raises(ValueError, match=r"key='x' after the colon: expected (true|an|a|3)"):
+            argument.parse_argument("key=x", {"key": kind})
 
 
 @pytest.mark.parametrize("text", [None, ""])

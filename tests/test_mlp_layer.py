@@ -75,4 +75,6 @@ def test_refused_with_the_numbers(sizes):
 
 
 def test_nothing_is_carried():
-    assert MLPConfig(width=64).real_state_size == 0
+    config = MLPConfig(width=64)
+    carried = MLP(config, rngs=nnx.Rngs(0)).initial_state(2)
+    assert (sum(leaf.size for leaf in jax.tree.leaves(carried)), config.real_state_size) == (0, 0)

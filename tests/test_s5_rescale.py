@@ -59,8 +59,9 @@ def test_the_factor_is_relative_to_the_rate_of_training():
     ("layer", "factor", "message"),
     [
         ("lru", 2.0, "--step_rescale=2.0: layer lru has no step size"),
-        ("s5", 0.0, "--step_rescale=0.0: s5: step_rescale must be positive, got 0.0"),
-        ("s5", np.nan, "--step_rescale=nan: s5: step_rescale must be positive, got nan"),
+        ("s5", 0.0, "--step_rescale=0.0: s5: 0 < step_rescale < 1e6 is needed, got 0.0"),
+        ("s5", np.nan, "--step_rescale=nan: s5: 0 < step_rescale < 1e6 is needed, got nan"),
+        ("s5", np.inf, "--step_rescale=inf: s5: 0 < step_rescale < 1e6 is needed, got inf"),
     ],
 )
 def test_refused_factors(layer, factor, message):

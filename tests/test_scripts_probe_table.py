@@ -63,6 +63,12 @@ def test_the_best_seed_decides(val, bins, verdict):
     assert measured(record(val=val, bins=bins)) == verdict
 
 
+def test_seeds_that_stopped_are_told():
+    stopped = record()
+    stopped["seeds"]["2"]["alive"] = False
+    assert "| mru_ldu | yes | **holds** | 1/3 (1 stopped) |" in report([stopped])
+
+
 def test_the_page_has_every_cell_its_curve_and_where_theory_stands():
     holds, fails = record(), record(layer="lru", val=(0.4, 0.5, 0.6), bins=[(0.5,) * 4] * 3)
     page = report([holds, fails, record(task="adding", layer="lru")])
@@ -76,11 +82,14 @@ def test_the_page_has_every_cell_its_curve_and_where_theory_stands():
 
 
 def test_a_record_of_another_config_is_computed_again(monkeypatch):
-    kept = {("s3", "mru_ldu"): record()}
-    assert probe_table._kept(cell(), kept)
-    assert not probe_table._kept(cell(task="a5"), kept)
+    kept = record()
+    assert probe_table._is_present(cell(), kept)
+    del kept["config"]["model"]["options"]["det_eps"]
+    kept["config"]["schema"] = 1
+    assert probe_table._is_present(cell(), kept), "a default that it did not know changes nothing"
+    assert not probe_table._is_present(cell(task="a5"), kept)
     monkeypatch.setattr(probes, "STEPS", 3000)
-    assert not probe_table._kept(cell(), kept)
+    assert not probe_table._is_present(cell(), kept)
 
 
 def test_finished_cells_are_not_trained_and_damage_is_refused(tmp_path, monkeypatch, capsys):
@@ -94,9 +103,17 @@ def test_finished_cells_are_not_trained_and_damage_is_refused(tmp_path, monkeypa
     monkeypatch.setattr(probe_table, "run_all", lambda work, jobs: pytest.fail("trained again") if jobs else iter(()))
     probe_table.main([*command, "--layers=lru"])
     assert "mru_ldu" in (tmp_path / "probes.md").read_text()
-    (tmp_path / "probes.json").write_text('[{"task": "s3"}]')
-    with pytest.raises(ConfigError, match=r"probes\.json is damaged"):
-        probe_table.main(command)
+    whole = record()
+    for broken in ({"task": "s3"}, whole | {"rate": "abc"}, whole | {"seeds": {}}, whole | {"config": {}}, []):
+        (tmp_path / "probes.json").write_text(json.dumps([broken]))
+        with pytest.raises(ConfigError, match=r"probes\.json is damaged"):
+            probe_table.main(command)
+    other = whole | {"config": whole["config"] | {"train": whole["config"]["train"] | {"steps": 700}}}
+    (tmp_path / "probes.json").write_text(json.dumps([other, record(layer="lru")]))
+    capsys.readouterr()
+    probe_table.main([*command, "--layers=lru"])
+    assert "1 cells in" in capsys.readouterr().out
+    assert [r["layer"] for r in json.loads((tmp_path / "probes.json").read_text())] == ["lru"]
     with pytest.raises(SystemExit):
         probe_table.main([*command, "--layers=gru"])
     assert "unknown 'gru'" in capsys.readouterr().err

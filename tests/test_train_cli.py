@@ -228,6 +228,10 @@ def test_eval_refuses_damaged_results(copy, text, monkeypatch):
 
 LRA, SMOKE = "--config=configs/lra.py", "--config=configs/lra.py:smoke"
 REFUSED = {
+    "a cache that is too short": (
+        ["--config=configs/probes.py:layer=attention,smoke", "--config.model.options.max_length=100"],
+        "config.model.options.max_length=100: inputs of parity have up to 160 steps",
+    ),
     "a misspelt key": ([SMOKE, "--config.optim.lrr=3"], "unknown key config.optim.lrr: did you mean 'lr'?"),
     "a misspelt group": ([SMOKE, "--config.optm.lr=3"], "unknown key config.optm: did you mean 'optim'?"),
     "an unknown key": ([SMOKE, "--config.zzz=3"], "unknown key config.zzz: known: data, model, on_nonfinite, optim"),

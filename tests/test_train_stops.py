@@ -97,7 +97,9 @@ def test_a_seed_gone_bad_stops_the_run_and_says_so_again(undisturbed, tmp_path, 
     assert differ(folder, steady) == []
     scored = call("eval.py", f"--workdir={folder}", "--checkpoint=last")
     assert scored.code == 0
-    assert scored.out.endswith("; not finite and held since: seed 1\n")
+    assert scored.out.endswith(
+        "; not finite and held since: seed 1; loss not finite, accuracy without meaning: seed 1\n"
+    )
     (record,) = json.loads((folder / "results.json").read_text())
     assert {seed: values["alive"] for seed, values in record["seeds"].items()} == {"0": True, "1": False}
     # What was planted is in its parameters, so its loss is null.

@@ -141,6 +141,8 @@ def summary_line(record: Record) -> str:
     spread = "" if record["std"] is None else f" +- {100 * record['std']:.1f}"
     dead = [seed for seed, values in record["seeds"].items() if not values["alive"]]
     halted = f"; not finite and held since: seed {', '.join(dead)}" if dead else ""
+    lost = [seed for seed, values in record["seeds"].items() if values["loss"] is None]
+    halted += f"; loss not finite, accuracy without meaning: seed {', '.join(lost)}" if lost else ""
     factor = record["step_rescale"]
     rate = "" if factor == 1 else f" with step sizes times {factor:g}"
     return (

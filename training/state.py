@@ -10,6 +10,7 @@ from data.spec import TaskSpec
 from models.build import abstract_model, initial_params
 from models.contract import ElementsConfig
 from training.config import ExperimentConfig
+from training.errors import ConfigError
 from training.optim import ElementsRule, Optimiser, WInScaling, make_optimiser
 from training.rng import Stream, stream_key
 
@@ -53,7 +54,8 @@ class Program(NamedTuple):
 
 
 def make_program(config: ExperimentConfig, task: TaskSpec) -> Program:
-    """Builds the model abstractly: sizes are checked, no array is made."""
+    """Builds the model abstractly: no array is made. Raises ConfigError for sizes that do not fit."""
+    _refuse_short_memory(config, task)
     graphdef, params = abstract_model(config.model, task)
     optim = config.optim
     elements = ElementsRule(optim.w_in_rate)
@@ -72,6 +74,14 @@ def make_program(config: ExperimentConfig, task: TaskSpec) -> Program:
         elements=elements,
     )
     return Program(config, task, graphdef, params, optimiser)
+
+
+def _refuse_short_memory(config: ExperimentConfig, task: TaskSpec) -> None:
+    """Raises ConfigError if a layer with a cache of fixed size cannot hold the longest input of the task."""
+    longest = max(task.length, task.test_length or 0)
+    limit = getattr(config.model.layer_config(), "max_length", longest)
+    if limit < longest:
+        raise ConfigError(f"config.model.options.max_length={limit}: inputs of {task.name} have up to {longest} steps")
 
 
 def initial_params_of_all(program: Program) -> Params:
