@@ -10,10 +10,13 @@ NO_LABEL = -1
 
 
 class TaskKind(enum.Enum):
-    """What is to be predicted: one label for a whole sequence, or labels of its steps."""
+    """What is to be predicted: one label for a sequence, for the labelled steps of one, for a pair of sequences, or the
+    next token of a text."""
 
     CLASSIFICATION = "classification"
     TAGGING = "tagging"
+    PAIRS = "pairs"
+    LANGUAGE = "language"
 
 
 class InputKind(enum.Enum):
@@ -31,6 +34,9 @@ class DataRequest:
     length_window: ListOps only, the open interval low < length < high of kept expressions; None is the official one.
         A window is a distribution of its own, with a name of its own.
     limit: at most this many records in each split; None is all of them.
+    choices: name -> value, where a data set can be made or read in several named ways; what is left out has its
+        default (see `data.examples.Choice`).
+    partial: a source that is not the official one was allowed; counts are then reported and not asserted.
 
     Raises DataError if limit is not positive.
     """
@@ -38,6 +44,8 @@ class DataRequest:
     task: str
     length_window: tuple[int, int] | None = None
     limit: int | None = None
+    choices: tuple[tuple[str, str], ...] = ()
+    partial: bool = False
 
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 1:
@@ -55,6 +63,15 @@ class DataRequest:
 
 
 @dataclass(frozen=True)
+class Normalisation:
+    """x = (v / divisor - mean) / std for a stored value v, one mean and std for each channel."""
+
+    divisor: float
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class TaskSpec:
     """The shape of a task.
 
@@ -62,6 +79,8 @@ class TaskSpec:
     length: steps T to which every input is padded.
     classes: number of labels.
     test_length: the same for the test split, where that is to be longer than what is trained on.
+    dtype: how a symbol is stored: "uint8", "uint16" or "int16".
+    normalisation: of channels, on the device; None: tokens, or statistics that come with the prepared data.
     """
 
     name: str
@@ -71,6 +90,8 @@ class TaskSpec:
     length: int
     classes: int
     test_length: int | None = None
+    dtype: str = "uint8"
+    normalisation: Normalisation | None = None
 
     def length_of(self, split: str) -> int:
         """Steps to which the inputs of a split are padded."""
