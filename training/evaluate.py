@@ -7,7 +7,8 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from data.batching import Split, evaluation_batches
+from data.batching import evaluation_batches
+from data.splits import Split
 from training.loss import Sums
 from training.mesh import split_batch
 

@@ -1,0 +1,20 @@
+"""What a data set makes, in memory."""
+
+from pathlib import Path
+
+from data import registry
+from data.parallel import silent
+from data.sources import Sources
+from data.spec import DataRequest
+from data.splits import MemorySplit
+
+
+def made(request: DataRequest, processes: int = 1) -> tuple[dict[str, MemorySplit], dict]:
+    """The splits of a generated data set as they would be stored, and the facts."""
+    spec = registry.task_spec(request)
+    nowhere = Sources(None, Path("/nowhere"), partial=False, progress=silent)
+    generated = registry.DATA_SETS[request.task].generate(request, nowhere, processes, silent)
+    splits = {
+        name: MemorySplit.from_examples(examples, spec.length_of(name)) for name, examples in generated.splits.items()
+    }
+    return splits, generated.facts()
