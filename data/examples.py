@@ -1,6 +1,7 @@
 """What the module of a data set makes: a stream of examples, and what is to be known about them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,8 @@ class Example(NamedTuple):
     second: np.ndarray | None = None
 
 
-class Indexed(NamedTuple):
+@dataclass(frozen=True)
+class Indexed:
     """Examples that can be made from any place on, so that an interrupted preparation goes on where it stopped.
 
     starting_at: index -> the examples from there to the end.

@@ -113,10 +113,6 @@ class Journal:
         self._complete.append(split_name)
         self._save()
 
-    def digests(self) -> dict[str, list[str]]:
-        """Split -> the digests of its blocks."""
-        return {name: [shard.sha256 for shard in shards] for name, shards in self._shards.items()}
-
     def close(self) -> None:
         """All is written."""
         self._path.unlink(missing_ok=True)

@@ -4,11 +4,13 @@ import hashlib
 import importlib.metadata
 import json
 import platform
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from data.errors import DataError
+from data.folders import Shard
 from data.parallel import Progress
+from data.splits import combined
 
 MANIFEST = "manifest.json"
 FORMAT = 2
@@ -20,17 +22,18 @@ def code_sha256() -> dict[str, str]:
     return {path.name: sha256_of(path) for path in sorted(Path(__file__).parent.glob("*.py"))}
 
 
-def manifest_of(folder: Path, name: str, counts: Mapping[str, int], content_sha256: str, facts: dict) -> dict:
-    """The manifest of a written folder: `facts` of the data set, size and sha256 of each file, versions of the
-    libraries and of the code. No time and no path: equal data have equal manifests."""
+def manifest_of(folder: Path, name: str, shards: Mapping[str, Sequence[Shard]], facts: dict) -> dict:
+    """The manifest of a written folder: counts and content of its splits, `facts` of the data set, size and sha256 of
+    each file, versions of the libraries and of the code. No time and no path: equal data have equal manifests."""
     files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in sorted(folder.iterdir())}
     versions = {library: importlib.metadata.version(library) for library in LIBRARIES}
     return {
         "format": FORMAT,
         "name": name,
-        "counts": dict(counts),
+        "counts": {split: sum(shard.records for shard in found) for split, found in shards.items()},
+        "record_bytes": {split: sum(shard.bytes for shard in found) for split, found in shards.items()},
         **facts,
-        "content_sha256": content_sha256,
+        "content_sha256": combined({split: [shard.sha256 for shard in found] for split, found in shards.items()}),
         "files": files,
         "versions": {"python": platform.python_version(), **versions},
         "code_sha256": code_sha256(),
@@ -77,7 +80,7 @@ def _require_shape(manifest: dict, splits: Collection[str]) -> None:
     """Raises KeyError or TypeError unless all is there that others read."""
     texts = [manifest["request"]["task"], manifest["content_sha256"]]
     texts += [entry["sha256"] for entry in manifest["files"].values()]
-    counts = [manifest["counts"][split] for split in splits]
+    counts = [manifest[key][split] for key in ("counts", "record_bytes") for split in splits]
     guesses = [value for found in manifest["baselines"].values() for value in found.values()]
     texts += manifest["arrays"]
     if not all(isinstance(count, int) for count in counts) or not all(isinstance(text, str) for text in texts):

@@ -21,7 +21,7 @@ from data.manifest import check_hashes, code_sha256, manifest_of, read_manifest,
 from data.parallel import Progress, silent
 from data.sources import SourceFile, Sources
 from data.spec import DataRequest, TaskKind, TaskSpec
-from data.splits import MemorySplit, Split, combined, content_sha256
+from data.splits import MemorySplit, Split, content_sha256
 
 Baselines = dict[str, dict[str, float]]
 
@@ -164,9 +164,9 @@ def _write(folder: Path, request: DataRequest, generated: Generated, progress: P
     arrays = generated.arrays()
     for array_name, array in arrays.items():
         np.save(folder / f"{array_name}.npy", array, allow_pickle=False)
-    counts = {split: sum(shard.records for shard in journal.shards(split)) for split in generated.splits}
     facts = {"request": asked, "partial": is_partial(request), "arrays": sorted(arrays)}
-    return manifest_of(folder, name, counts, combined(journal.digests()), facts | generated.facts())
+    shards = {split: journal.shards(split) for split in generated.splits}
+    return manifest_of(folder, name, shards, facts | generated.facts())
 
 
 def verify(request: DataRequest, data_dir: Path, *, processes: int | None = None, progress: Progress = silent) -> dict:

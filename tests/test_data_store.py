@@ -14,7 +14,7 @@ from data.folders import Journal, create, default_data_dir
 from data.manifest import MANIFEST, manifest_of, read_manifest, save_manifest
 from data.parallel import silent
 from data.spec import DataRequest
-from data.splits import combined
+from data.splits import MemorySplit
 from tests.data_sets import made
 
 REQUEST = DataRequest("listops", (24, 96), 120)
@@ -40,6 +40,13 @@ def shard(data_dir):
     return data_dir / NAME / f"{NAME}-train.array_record-00000-of-00001"
 
 
+def stored(data_dir) -> dict[str, MemorySplit]:
+    """The prepared splits."""
+    splits = registry.open_data(REQUEST, data_dir).splits
+    assert all(isinstance(split, MemorySplit) for split in splits.values())
+    return {name: split for name, split in splits.items() if isinstance(split, MemorySplit)}
+
+
 def public_source(folder, split):
     """What anyone reads who has TensorFlow Datasets and not this project."""
     builder = tfds.builder_from_directory(str(folder))
@@ -53,7 +60,7 @@ def flip(path, position):
 
 
 def test_public_reader_reads_what_we_read(original, caplog):
-    ours = registry.open_data(REQUEST, original).splits
+    ours = stored(original)
     with caplog.at_level(logging.WARNING):
         for name, split in ours.items():
             source = public_source(original / NAME, name)
@@ -68,7 +75,7 @@ def test_public_reader_reads_what_we_read(original, caplog):
 
 def test_stored_records_are_the_generated_ones(original):
     generated, _ = made(REQUEST)
-    for name, split in registry.open_data(REQUEST, original).splits.items():
+    for name, split in stored(original).items():
         np.testing.assert_array_equal(split.symbols, generated[name].symbols)
         np.testing.assert_array_equal(split.offsets, generated[name].offsets)
         np.testing.assert_array_equal(split.labels, generated[name].labels)
@@ -77,12 +84,12 @@ def test_stored_records_are_the_generated_ones(original):
 
 
 def test_several_shards_hold_the_records_in_order(tmp_path, original, monkeypatch):
-    whole = registry.open_data(REQUEST, original).splits["train"]
+    whole = stored(original)["train"]
     monkeypatch.setattr(store, "BLOCK", 50)
     monkeypatch.setattr(splits, "BLOCK", 50)
     manifest = registry.prepare(REQUEST, tmp_path, processes=1)
     assert sum("train.array_record" in file for file in manifest["files"]) == 3
-    in_parts = registry.open_data(REQUEST, tmp_path).splits["train"]
+    in_parts = stored(tmp_path)["train"]
     np.testing.assert_array_equal(in_parts.symbols, whole.symbols)
     np.testing.assert_array_equal(in_parts.labels, whole.labels)
     source = public_source(tmp_path / NAME, "train")
@@ -210,13 +217,13 @@ def forge(folder, splits):
     journal = Journal(folder, "", resumable=False)
     examples = {name: split.examples() for name, split in splits.items()}
     store.write(folder, NAME, examples, registry.task_spec(REQUEST), journal, silent)
-    forged = manifest_of(folder, NAME, manifest["counts"], combined(journal.digests()), {})
+    forged = manifest_of(folder, NAME, {name: journal.shards(name) for name in splits}, {})
     save_manifest(folder, {**manifest, "files": forged["files"]})
     return forged["content_sha256"]
 
 
 def test_verify_compares_the_content_with_the_manifest(data_dir):
-    splits = registry.open_data(REQUEST, data_dir).splits
+    splits = stored(data_dir)
     forge(data_dir / NAME, {"train": splits["train"], "val": splits["test"], "test": splits["val"]})
     with pytest.raises(DataError, match="content has sha256"):
         registry.verify(REQUEST, data_dir, processes=1)
@@ -224,7 +231,7 @@ def test_verify_compares_the_content_with_the_manifest(data_dir):
 
 def test_verify_evaluates_every_expression_again(data_dir):
     # A label is changed, and every hash with it: only the value of the expression tells.
-    splits = registry.open_data(REQUEST, data_dir).splits
+    splits = stored(data_dir)
     splits["test"].labels[99] = (splits["test"].labels[99] + 1) % 10
     content = forge(data_dir / NAME, splits)
     manifest = read_manifest(data_dir / NAME, NAME, splits, "")

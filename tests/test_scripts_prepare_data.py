@@ -129,5 +129,7 @@ def test_two_at_once_make_one(tmp_path):
     assert [process.returncode for process in both] == [0, 0], ends
     # One made the data, the other waited for it and found them ready.
     assert sorted("generate:" in err for _, err in ends) == [False, True]
-    assert {out.splitlines()[0] for out, _ in ends} == {f"ready (partial): {tmp_path}/{registry.folder_of(LARGER_REQUEST)}"}
+    assert {out.splitlines()[0] for out, _ in ends} == {
+        f"ready (partial): {tmp_path}/{registry.folder_of(LARGER_REQUEST)}"
+    }
     registry.verify(LARGER_REQUEST, tmp_path, processes=1)
