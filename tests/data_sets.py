@@ -18,3 +18,10 @@ def made(request: DataRequest, processes: int = 1) -> tuple[dict[str, MemorySpli
         name: MemorySplit.from_examples(examples, spec.length_of(name)) for name, examples in generated.splits.items()
     }
     return splits, generated.facts()
+
+
+def in_memory(opened: registry.Opened) -> dict[str, MemorySplit]:
+    """The splits, none of which is on disk."""
+    splits = {name: split for name, split in opened.splits.items() if isinstance(split, MemorySplit)}
+    assert splits.keys() == opened.splits.keys()
+    return splits

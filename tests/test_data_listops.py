@@ -13,7 +13,7 @@ from data.parallel import silent
 from data.registry import smoke_data
 from data.spec import DataRequest, InputKind, TaskKind
 from data.splits import MemorySplit
-from tests.data_sets import made
+from tests.data_sets import in_memory, made
 
 OFFICIAL = DataRequest("listops", limit=1000)
 SHORT = DataRequest("listops", (24, 96), 700)
@@ -182,7 +182,7 @@ def test_check_refuses_too_many_duplicates(official):
 
 @pytest.mark.parametrize("request_", [DataRequest("listops"), SHORT])
 def test_smoke_sample_has_the_form_of_the_data(request_):
-    spec, splits = listops.task_spec(request_), smoke_data(request_).splits
+    spec, splits = listops.task_spec(request_), in_memory(smoke_data(request_))
     assert {name: len(split) for name, split in splits.items()} == listops.SMOKE_SIZES
     low, high = request_.length_window or (500, 2000)
     for split in splits.values():

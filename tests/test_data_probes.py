@@ -13,7 +13,7 @@ from data.parallel import silent
 from data.probes import PROBES, cyclic, permutations, table_of
 from data.registry import smoke_data
 from data.spec import NO_LABEL, DataRequest
-from tests.data_sets import made
+from tests.data_sets import in_memory, made
 
 GROUPS = {
     "parity": cyclic(2),
@@ -51,7 +51,7 @@ def records(split):
 @pytest.mark.parametrize("name", GROUPS)
 def test_word_problems(name):
     """Every label is the product so far, taken here from the right."""
-    splits = smoke_data(DataRequest(name)).splits
+    splits = in_memory(smoke_data(DataRequest(name)))
     for split, steps in (("train", 40), ("val", 40), ("test", 160)):
         assert splits[split].length == steps
         for tokens, labels in itertools.islice(records(splits[split]), 3):
@@ -66,7 +66,7 @@ def test_word_problems(name):
 @pytest.mark.parametrize(("split", "longest"), [("train", 40), ("test", 160)])
 def test_copy_asks_for_its_symbols_after_the_sign(split, longest):
     lengths = []
-    for tokens, labels in records(smoke_data(DataRequest("copy")).splits[split]):
+    for tokens, labels in records(in_memory(smoke_data(DataRequest("copy")))[split]):
         lengths.append(len(tokens))
         assert set(tokens[:5]) <= set(range(1, 9))
         assert tokens[-5:].tolist() == [9, 0, 0, 0, 0]
@@ -80,7 +80,7 @@ def test_copy_asks_for_its_symbols_after_the_sign(split, longest):
 @pytest.mark.parametrize(("split", "longest"), [("train", 40), ("test", 160)])
 def test_adding_asks_for_the_sum_of_two_marked_digits(split, longest):
     lengths = []
-    for tokens, labels in records(smoke_data(DataRequest("adding")).splits[split]):
+    for tokens, labels in records(in_memory(smoke_data(DataRequest("adding")))[split]):
         lengths.append(len(tokens))
         first, second = np.flatnonzero(tokens >= 10)
         assert first < len(tokens) // 2 <= second
@@ -97,7 +97,7 @@ def test_prepared_data_come_back_as_they_were_made(name, tmp_path):
     manifest = registry.prepare(request, tmp_path, processes=1)
     assert manifest["counts"] == {"train": 50, "val": 50, "test": 50}
     opened = registry.open_data(request, tmp_path)
-    read = opened.splits
+    read = in_memory(opened)
     for split, expected in expected_splits.items():
         assert dataclasses.astuple(read[split])[3:] == (expected.length, True, None)
         for found, wanted in zip(dataclasses.astuple(read[split])[:3], dataclasses.astuple(expected)[:3], strict=True):
@@ -117,7 +117,7 @@ def test_splits_and_limits():
 
 
 def test_batches_have_no_label_where_there_is_none():
-    batch = smoke_data(DataRequest("adding")).splits["train"].gather([3, 1])
+    batch = in_memory(smoke_data(DataRequest("adding")))["train"].gather([3, 1])
     assert batch["labels"].shape == batch["inputs"].shape == (2, 40)
     assert ((batch["labels"] != NO_LABEL).sum(1) == 1).all()
     last = batch["lengths"] - 1
@@ -134,7 +134,7 @@ def test_batches_have_no_label_where_there_is_none():
 )
 def test_a_wrong_record_is_found(name, field, value, line):
     request = DataRequest(name)
-    splits = smoke_data(request).splits
+    splits = in_memory(smoke_data(request))
     changed = getattr(splits["val"], field).copy()
     if value is None:
         changed[:] = 0

@@ -14,8 +14,7 @@ from data.folders import Journal, create, default_data_dir
 from data.manifest import MANIFEST, manifest_of, read_manifest, save_manifest
 from data.parallel import silent
 from data.spec import DataRequest
-from data.splits import MemorySplit
-from tests.data_sets import made
+from tests.data_sets import in_memory, made
 
 REQUEST = DataRequest("listops", (24, 96), 120)
 NAME = registry.folder_of(REQUEST)
@@ -40,11 +39,9 @@ def shard(data_dir):
     return data_dir / NAME / f"{NAME}-train.array_record-00000-of-00001"
 
 
-def stored(data_dir) -> dict[str, MemorySplit]:
+def stored(data_dir):
     """The prepared splits."""
-    splits = registry.open_data(REQUEST, data_dir).splits
-    assert all(isinstance(split, MemorySplit) for split in splits.values())
-    return {name: split for name, split in splits.items() if isinstance(split, MemorySplit)}
+    return in_memory(registry.open_data(REQUEST, data_dir))
 
 
 def public_source(folder, split):
