@@ -38,7 +38,7 @@ ARCHIVE = SourceFile(
     root="aclImdb",
     aliases=("aclImdb_labelled.tar.gz",),
 )
-LIMITS = Limits(member_bytes=1 << 20, count=200_000, total_bytes=1 << 30)
+LIMITS = Limits(member_bytes=1 << 20, count=50_000, total_bytes=1 << 30)
 SIZES = {"train": 22_500, "val": 2_500, "test": 25_000}
 SMOKE_SIZES = {"train": 256, "val": 64, "test": 64}
 CLASSES = ("neg", "pos")

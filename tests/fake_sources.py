@@ -1,57 +1,15 @@
-"""Somebody's files in a folder, without download or hash: what `data.sources.Sources` gives a data set."""
+"""Files in a published format, made for a test, and what `data.store` would give back of the records made of them."""
 
 import io
-import pathlib
 import tarfile
 
-from data.errors import DataError
-from data.sources import Member
+from data.parallel import silent
+from data.sources import Sources
 
 
-class FakeSources:
-    """Looks below a folder for the name of a source, its aliases, or the unpacked folder of its name."""
-
-    def __init__(self, folder):
-        self.folder = pathlib.Path(folder)
-        self.used = []
-
-    def file(self, source):
-        """The path of a plain file or archive."""
-        for name in (source.name, *source.aliases):
-            for path in sorted(self.folder.rglob(name)):
-                if path.is_file():
-                    self.used.append(path.name)
-                    return path
-        raise DataError(f"no {source.name} below {self.folder}")
-
-    def members(self, source, pattern, limits):
-        """Members whose name below the top folder fits the pattern."""
-        for name, file in self.stream(source, pattern):
-            data = file.read()
-            assert len(data) <= limits.member_bytes
-            yield Member(name, data)
-
-    def stream(self, source, pattern):
-        """The same as (name, open file), each to be read before the next one is asked for."""
-        root = self.folder / source.root
-        if source.root and root.is_dir():
-            self.used.append(root.name)
-            for path in sorted(path for path in root.rglob("*") if path.is_file()):
-                name = path.relative_to(root).as_posix()
-                if pattern.fullmatch(name):
-                    with path.open("rb") as file:
-                        yield name, file
-            return
-        with tarfile.open(self.file(source), "r|gz") as archive:
-            for member in archive:
-                name = member.name.removeprefix(f"{source.root}/")
-                if member.isfile() and pattern.fullmatch(name):
-                    file = archive.extractfile(member)
-                    assert file is not None
-                    yield name, file
-
-    def facts(self):
-        return [{"file": name} for name in self.used]
+def sources_at(folder):
+    """The sources of a preparation that finds its files in a folder, whatever their hashes."""
+    return Sources(folder, folder / "downloads", partial=True, progress=silent)
 
 
 class Stored:

@@ -13,7 +13,7 @@ from data.examples import Example
 from data.parallel import silent
 from data.permutation import torch_permutation
 from data.spec import DataRequest, TaskKind
-from tests.fake_sources import FakeSources, Stored, pack, stored, unpack
+from tests.fake_sources import Stored, pack, sources_at, stored, unpack
 
 PARTIAL = DataRequest("text", partial=True)
 BYTES = DataRequest("text_bytes", partial=True)
@@ -49,7 +49,7 @@ def reviews():
 @pytest.fixture
 def sources(tmp_path, reviews):
     write_archive(tmp_path / "aclImdb_v1.tar.gz", reviews)
-    return FakeSources(tmp_path)
+    return sources_at(tmp_path)
 
 
 def decoded(example, vocabulary):
@@ -72,7 +72,7 @@ def test_splits_hold_the_reviews_of_each_class_by_turns(sources, monkeypatch):
         ]
     for name, split in splits.items():
         assert [example.label for example in split.examples()] == [int("pos" in line) for line in texts[name]]
-    assert facts["sources"] == [{"file": "aclImdb_v1.tar.gz"}]
+    assert [(fact["file"], fact["official"]) for fact in facts["sources"]] == [("aclImdb_v1.tar.gz", False)]
 
 
 def test_packed_or_not_and_in_any_order_the_records_are_the_same(tmp_path, reviews, sources):
@@ -80,7 +80,7 @@ def test_packed_or_not_and_in_any_order_the_records_are_the_same(tmp_path, revie
     write_archive(tmp_path / "turned" / "aclImdb_labelled.tar.gz", reviews[::-1])
     expected = stored(text.generate(PARTIAL, sources, 1, silent))
     for folder in ("open", "turned"):
-        found = stored(text.generate(PARTIAL, FakeSources(tmp_path / folder), 1, silent))
+        found = stored(text.generate(PARTIAL, sources_at(tmp_path / folder), 1, silent))
         for name, split in expected.items():
             assert len(found[name]) == len(split)
             for one, other in zip(split.examples(), found[name].examples(), strict=True):
@@ -91,8 +91,8 @@ def test_the_vocabulary_is_that_of_all_training_reviews(tmp_path, reviews):
     """Whatever the limit, and of nothing else: no unlabelled and no test review."""
     rare = [("train/neg/77_1.txt", b"<br />" + b"q" * 15 + b"w" * 14 + b"x" * 5000), ("test/pos/99_9.txt", b"J" * 50)]
     write_archive(tmp_path / "aclImdb_v1.tar.gz", reviews + rare)
-    whole = text.generate(PARTIAL, FakeSources(tmp_path), 1, silent)
-    few = text.generate(dataclasses.replace(PARTIAL, limit=2), FakeSources(tmp_path), 1, silent)
+    whole = text.generate(PARTIAL, sources_at(tmp_path), 1, silent)
+    few = text.generate(dataclasses.replace(PARTIAL, limit=2), sources_at(tmp_path), 1, silent)
     vocabulary = whole.facts()["vocabulary"]
     assert list(vocabulary)[:4] == ["<pad>", "<unk>", "<eos>", "x"]
     assert {"q", "n", "."} <= vocabulary.keys()
@@ -115,7 +115,7 @@ def test_the_vocabulary_is_that_of_all_training_reviews(tmp_path, reviews):
 def test_bytes(tmp_path, reviews):
     odd = [("test/neg/500_1.txt", "é\x00\n<br />€".encode()), ("test/pos/500_8.txt", b"ab" * 4000)]
     write_archive(tmp_path / "aclImdb_v1.tar.gz", reviews + odd)
-    made = text.generate(BYTES, FakeSources(tmp_path), 1, silent)
+    made = text.generate(BYTES, sources_at(tmp_path), 1, silent)
     first, second = stored(made)["test"].records[-2:]
     assert first.values.tolist() == [196, 170, 1, 11, 61, 99, 115, 33, 48, 63, 227, 131, 173]
     assert first.values.dtype == np.uint16
@@ -134,24 +134,24 @@ def test_bytes(tmp_path, reviews):
 def test_damaged_reviews_are_refused(tmp_path, reviews, name, data, line):
     write_archive(tmp_path / "aclImdb_v1.tar.gz", [*reviews, (name, data)])
     with pytest.raises(DataError) as error:
-        text.generate(PARTIAL, FakeSources(tmp_path), 1, silent)
+        text.generate(PARTIAL, sources_at(tmp_path), 1, silent)
     assert str(error.value) == line
 
 
 def test_a_class_without_reviews_is_refused(tmp_path, reviews):
     write_archive(tmp_path / "aclImdb_v1.tar.gz", [review for review in reviews if "test/pos" not in review[0]])
     with pytest.raises(DataError, match=r"no review <number>_<rating>.txt in test/pos"):
-        text.generate(PARTIAL, FakeSources(tmp_path), 1, silent)
+        text.generate(PARTIAL, sources_at(tmp_path), 1, silent)
 
 
 def test_the_official_vocabulary_has_135_entries_and_no_other_has_more(tmp_path, reviews):
     write_archive(tmp_path / "aclImdb_v1.tar.gz", reviews)
     with pytest.raises(DataError, match="text: 16 entries in the vocabulary, expected 135"):
-        text.generate(DataRequest("text"), FakeSources(tmp_path), 1, silent)
+        text.generate(DataRequest("text"), sources_at(tmp_path), 1, silent)
     many = "".join(chr(0x4E00 + i) * 15 for i in range(133)).encode()
     write_archive(tmp_path / "aclImdb_v1.tar.gz", [*reviews, ("train/pos/99_9.txt", many)])
     with pytest.raises(DataError, match="entries in the vocabulary, the table has 135 rows"):
-        text.generate(PARTIAL, FakeSources(tmp_path), 1, silent)
+        text.generate(PARTIAL, sources_at(tmp_path), 1, silent)
 
 
 @pytest.mark.parametrize("request_", [PARTIAL, BYTES])
@@ -234,7 +234,7 @@ if os.environ.get("LINREC_DATA_SOURCE"):
 
     def test_the_real_reviews():
         folder = pathlib.Path(os.environ["LINREC_DATA_SOURCE"])
-        made = text.generate(PARTIAL, FakeSources(folder), 1, silent)
+        made = text.generate(PARTIAL, sources_at(folder), 1, silent)
         assert len(made.facts()["vocabulary"]) in (134, 135)
         splits = stored(made)
         statistics = text.check(PARTIAL, splits, made.facts(), 1, silent)
