@@ -158,6 +158,7 @@ def test_normalised_values():
     def normalised(request, value):
         """Of the stored value, in each channel."""
         law = images.task_spec(request).normalisation
+        assert law is not None
         return [(value / law.divisor - mean) / std for mean, std in zip(law.mean, law.std, strict=True)]
 
     assert normalised(IMAGE, 0)[0] == pytest.approx(-122.6 / 61)
