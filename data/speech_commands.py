@@ -64,8 +64,8 @@ CHOICES = {task: {"normalisation": NORMALISATION} for task in WORDS}
 ARCHIVE = SourceFile(
     name="speech_commands_v0.02.tar.gz",
     urls=(
-        "http://download.tensorflow.org/data/speech_commands_v0.02.tar.gz",
         "https://storage.googleapis.com/download.tensorflow.org/data/speech_commands_v0.02.tar.gz",
+        "http://download.tensorflow.org/data/speech_commands_v0.02.tar.gz",
     ),
     sha256="af14739ee7dc311471de98f5f9d2c9191b18aedfe957f4a6ff791c709868ff58",
     md5="6b74f3901214cb2c2934e98196829835",
