@@ -189,6 +189,8 @@ def read_list(data: bytes, where: str) -> list[Key]:
     """
     lines: dict[Key, int] = {}
     for number, line in enumerate(data.splitlines(), 1):
+        if not line.strip():
+            continue
         name = posixpath.normpath(line.strip().decode("utf-8", "replace"))
         word, _, file = name.partition("/")
         if word not in SC35 or not re.fullmatch(r"[^/]+\.wav", file):

@@ -23,7 +23,8 @@ class Spool:
         standard = tempfile.gettempdir()
         self._folder = LARGE if "TMPDIR" not in os.environ and os.access(LARGE, os.W_OK) else standard
         try:
-            self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115
+            # No buffer: what a full disk refused would be tried again, and fail again, where the file is closed.
+            self._file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115
         except OSError as error:
             raise self._refusal(error) from error
         weakref.finalize(self, self._file.close)
@@ -34,23 +35,21 @@ class Spool:
 
     def append(self, values: np.ndarray) -> int:
         """Writes a clip, int16 (n,), and returns its number. Raises DataError where the disk is full."""
-        data = values.astype("<i2", casting="equiv").tobytes()
+        data = memoryview(values.astype("<i2", casting="equiv").tobytes())
+        end = self._ends[-1] + len(data)
         try:
             self._file.seek(self._ends[-1])
-            self._file.write(data)
+            while data:
+                data = data[self._file.write(data) :]
         except OSError as error:
             raise self._refusal(error) from error
-        self._ends.append(self._ends[-1] + len(data))
+        self._ends.append(end)
         return len(self) - 1
 
     def read(self, number: int) -> np.ndarray:
         """The clip of that number."""
         start, end = self._ends[number], self._ends[number + 1]
-        try:
-            self._file.seek(start)  # flushes what was written
-        except OSError as error:
-            raise self._refusal(error) from error
-        return np.frombuffer(self._file.read(end - start), "<i2").astype(np.int16)
+        return np.frombuffer(os.pread(self._file.fileno(), end - start, start), "<i2").astype(np.int16)
 
     def _refusal(self, error: OSError) -> DataError:
         return DataError(

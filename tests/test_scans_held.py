@@ -81,27 +81,26 @@ def test_long_holds_and_moduli_near_one():
     np.testing.assert_allclose(found.b_re + 1j * found.b_im, exact * one, rtol=1e-14)
 
 
-@pytest.mark.parametrize(("hertz", "bound"), [(50, 0.03), (200, 0.1), (1000, 0.5)])
+@pytest.mark.parametrize(("hertz", "bound"), [(50, 0.01), (200, 0.04), (1000, 0.2)])
 @pytest.mark.usefixtures("x64")
 def test_slow_tones_at_half_the_rate(hertz, bound):
     """Every second sample of a tone through the held system, against the tone through the system: rms of the difference
-    over rms of the outputs, a second long. A held sample is half an old step late."""
-    t = np.arange(int(RATE)) / RATE
+    over rms of the outputs. A held sample is half an old step late; found are at most 0.7, 2.7 and 11.8 per cent."""
+    t = np.arange(int(RATE / 8)) / RATE
     u = jnp.asarray(np.sin(2 * np.pi * hertz * t)[None, :, None] * np.ones(WIDTH))
     for system in systems():
         full = np.asarray(diagonal_layer(system, u)[0])[:, ::2]
         found = np.asarray(diagonal_layer(held_system(system, 2), u[:, ::2])[0])
         error = np.sqrt(np.mean((found - full) ** 2) / np.mean(full**2))
-        print(hertz, error)
         assert error < bound
 
 
 @pytest.mark.usefixtures("x64")
 def test_the_families_pass_it_on():
-    for made in (LRU(LRUConfig(width=WIDTH, state_size=6), rngs=nnx.Rngs(1)),):
-        names = ("nu_log", "theta_log", "gamma_log", "B_re", "B_im", "C_re", "C_im", "D")
-        arrays = {name: getattr(made, name)[...] for name in names}
-        assert_same(lru_system(**arrays, held=2), held_system(made.system(), 2))
+    layer = LRU(LRUConfig(width=WIDTH, state_size=6), rngs=nnx.Rngs(1))
+    names = ("nu_log", "theta_log", "gamma_log", "B_re", "B_im", "C_re", "C_im", "D")
+    arrays = {name: getattr(layer, name)[...] for name in names}
+    assert_same(lru_system(**arrays, held=2), held_system(layer.system(), 2))
     layer = RotRNN(RotRNNConfig(width=WIDTH, state_size=8, heads=2), rngs=nnx.Rngs(0))
     arrays = {name: getattr(layer, name)[...] for name in ("gamma_log", "theta", "B", "C", "D")}
     found = rotrnn_system(**arrays, P=layer.basis(), gain=layer.input_gain(), held=2)
@@ -114,6 +113,7 @@ def assert_same(found: DiagonalSystem, expected: DiagonalSystem):
         assert one is other or (one == other).all()
 
 
+@pytest.mark.usefixtures("x64")
 def test_what_is_refused():
     system = next(systems())
     assert held_system(system, 1) is system
