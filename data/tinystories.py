@@ -117,11 +117,11 @@ class _Encode:
         tokenizer = _tokenizer(self.files, self.vocabulary)
         pieces, text_bytes = [], 0
         for story in stories(block):
-            pieces.append(tokenizer.encode(story))
+            pieces.append(tokenizer.gpt2_ids(story))
             text_bytes += len(story.encode())
             if self.separated:
-                pieces.append(np.array([tokenizer.end_of_text], DTYPE))
-        ids = np.concatenate(pieces)
+                pieces.append([len(tokenizer.tokens)])
+        ids = tokenizer.renumber(np.concatenate(pieces))  # a block at a time: arrays as small as a story take longer
         if (found := int(tokenizer.token_bytes[ids].sum())) != text_bytes:
             raise DataError(f"{block.path}: {text_bytes} bytes from byte {block.start} became ids of {found} bytes")
         return ids, text_bytes
