@@ -2,19 +2,19 @@
 all is in it. What an interrupted preparation has finished is kept for the next one, where it can go on from there.
 """
 
-import contextlib
-import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from data.errors import DataError
+from data.lock import locked
 from data.parallel import Progress
 
 JOURNAL = "journal.json"
+WAITING = "wait for another process that prepares the same data"
 
 
 def default_data_dir() -> Path:
@@ -31,7 +31,7 @@ def create(folder: Path, write: Callable[[Path], None], progress: Progress) -> N
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(folder.with_name(f".{folder.name}.lock"), progress):
+        with locked(folder.with_name(f".{folder.name}.lock"), WAITING, progress):
             if folder.exists():
                 return
             temporary = folder.with_name(f".{folder.name}.preparing")
@@ -44,17 +44,6 @@ def create(folder: Path, write: Callable[[Path], None], progress: Progress) -> N
                     shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
         raise DataError(f"cannot write {folder}: {error.strerror or error}") from error
-
-
-@contextlib.contextmanager
-def _locked(path: Path, progress: Progress) -> Iterator[None]:
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            progress("wait for another process that prepares the same data", 0, 1)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 class Shard(NamedTuple):

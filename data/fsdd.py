@@ -46,7 +46,7 @@ RECORDING = re.compile(r"(?:[^/]+/)?(?:recordings/)?([0-9])_([a-z]+)_([0-9]+)\.w
 CHOICES: dict[str, dict[str, Choice]] = {}
 
 
-def SOURCES(request: DataRequest) -> tuple[SourceFile, ...]:
+def sources(request: DataRequest) -> tuple[SourceFile, ...]:
     """The repository at its last version, or its folder of recordings packed."""
     return (ARCHIVE,)
 

@@ -21,7 +21,8 @@ from data.parallel import Progress
 from data.permutation import SPLIT_SEED, training_and_validation
 from data.sources import Limits, SourceFile, Sources
 from data.spec import DataRequest, InputKind, Normalisation, TaskKind, TaskSpec
-from data.stored import StoredSplit, check_examples, check_pixels, expect_count, refuse_window
+from data.splits import Records
+from data.stored import check_examples, check_pixels, expect_count, refuse_window
 
 VERSION = "1.0.0"
 ARCHIVE = SourceFile(
@@ -50,7 +51,7 @@ NORMALISATIONS = {
 CHOICES: dict[str, dict[str, Choice]] = {}
 
 
-def SOURCES(request: DataRequest) -> tuple[SourceFile, ...]:
+def sources(request: DataRequest) -> tuple[SourceFile, ...]:
     """The one archive."""
     return (ARCHIVE,)
 
@@ -134,7 +135,7 @@ def _pixels(request: DataRequest, planes: np.ndarray) -> np.ndarray:
 
 def check(
     request: DataRequest,
-    splits: Mapping[str, StoredSplit],
+    splits: Mapping[str, Records],
     facts: dict[str, Any],
     processes: int,
     progress: Progress,

@@ -33,7 +33,7 @@ FILES = {
 }
 
 
-def SOURCES(request: DataRequest) -> tuple[SourceFile, ...]:
+def sources(request: DataRequest) -> tuple[SourceFile, ...]:
     """The three files, which lie in listops-1000 of the release."""
     return tuple(FILES.values())
 

@@ -25,7 +25,8 @@ from data.parallel import Progress
 from data.permutation import SPLIT_SEED, training_and_validation
 from data.sources import SourceFile, Sources
 from data.spec import DataRequest, InputKind, Normalisation, TaskKind, TaskSpec
-from data.stored import StoredSplit, check_examples, check_pixels, refuse_window
+from data.splits import Records
+from data.stored import check_examples, check_pixels, refuse_window
 
 VERSION = "1.0.0"
 SIZES = {"train": 54_000, "val": 6_000, "test": 10_000}
@@ -54,7 +55,7 @@ FILES = (TRAIN_IMAGES, TRAIN_LABELS, TEST_IMAGES, TEST_LABELS)
 CHOICES = {"psmnist": {"permutation": Choice(("bit_reversal", "numpy_92916"), stored=True)}}
 
 
-def SOURCES(request: DataRequest) -> tuple[SourceFile, ...]:
+def sources(request: DataRequest) -> tuple[SourceFile, ...]:
     """Images and labels, of training and test."""
     return FILES
 
@@ -166,7 +167,7 @@ def _parse_idx(name: str, file: BinaryIO | gzip.GzipFile, magic: int, shape: tup
 
 def check(
     request: DataRequest,
-    splits: Mapping[str, StoredSplit],
+    splits: Mapping[str, Records],
     facts: dict[str, Any],
     processes: int,
     progress: Progress,

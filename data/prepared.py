@@ -3,38 +3,59 @@
 `data.store` is imported where it is used: a smoke sample stays fast and needs no TFDS.
 """
 
+import dataclasses
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from data.errors import DataError
-from data.examples import Generated, Indexed
+from data.examples import Example, Generated, Indexed
 from data.folders import Journal, create
+from data.guesses import majority
 from data.manifest import check_hashes, code_sha256, manifest_of, read_manifest, save_manifest
 from data.parallel import Progress, silent
-from data.registry import Baselines, choices, data_set, folder_of, is_partial, remedy, task_spec
+from data.registry import (
+    HasBaselines,
+    HasNormalisation,
+    HasSegments,
+    choices,
+    data_set,
+    folder_of,
+    is_partial,
+    remedy,
+    task_spec,
+)
 from data.sources import Sources
 from data.spec import DataRequest, TaskKind, TaskSpec
-from data.splits import MemorySplit, Split, content_sha256
+from data.splits import MemorySplit, Records, Split, content_sha256
+from data.windows import Packing, Windows, choice, evaluation_windows, read_records, training_windows
+
+SMOKE_SAMPLES = (np.array([2**-15], np.float32), np.array([0], np.float32))
+"""16-bit samples in [-1, 1), for want of statistics."""
+
+Affine = tuple[np.ndarray, np.ndarray]
+"""(scale, shift): x = v scale + shift for stored samples v."""
 
 
 class Opened(NamedTuple):
     """Data to train on and to score.
 
-    content_sha256: of all stored records. baselines: accuracies of simple guesses for val and test. arrays: statistics
-    of the training split. partial: whether it is only a part of the data set, or from a source that is not official.
+    content_sha256: of all stored records. baselines: split -> name -> accuracy of a simple guess; of a text, losses in
+    nats a token. affine: the normalisation by statistics of the training split, if it is not in `spec`. partial:
+    whether it is only a part of the data set, or from a source that is not official.
     """
 
     spec: TaskSpec
     splits: Mapping[str, Split]
     content_sha256: str
-    baselines: Baselines
-    arrays: dict[str, np.ndarray]
-    partial: bool
+    baselines: Mapping[str, Mapping[str, float]]
+    affine: Affine | None = None
+    partial: bool = False
 
 
 def prepare(
@@ -61,7 +82,7 @@ def prepare(
         manifest = _write(temporary, request, generated, progress)
         splits = _checked_content(temporary, manifest, request)
         manifest["statistics"] = data_set(request).check(request, splits, manifest, processes, progress)
-        manifest["baselines"] = data_set(request).baselines(request, _read(temporary, manifest, request))
+        manifest["baselines"] = _baselines(request, manifest, _read(temporary, manifest, request))
         save_manifest(temporary, manifest)
 
     if not (folder := data_dir / folder_of(request)).exists():
@@ -73,17 +94,27 @@ def _write(folder: Path, request: DataRequest, generated: Generated, progress: P
     """Writes the shards and the arrays. Returns the manifest as far as it can be known then."""
     from data import store
 
-    name, asked = folder_of(request), _stored_request(request)
-    resumable = all(isinstance(examples, Indexed) for examples in generated.splits.values())
+    name, asked, spec = folder_of(request), _stored_request(request), task_spec(request)
+    lengths: dict[str, list[int]] = {split: [] for split in generated.splits}
+    splits = generated.splits
+    if spec.kind is TaskKind.LANGUAGE:  # where a window lies cannot be known without them
+        splits = {split: _measured(examples, lengths[split]) for split, examples in splits.items()}
+    resumable = all(isinstance(examples, Indexed) for examples in splits.values())
     journal = Journal(folder, json.dumps([asked, code_sha256()]), resumable=resumable)
-    store.write(folder, name, generated.splits, task_spec(request), journal, progress, generated.expected)
+    store.write(folder, name, splits, spec, journal, progress, generated.expected)
     journal.close()
-    arrays = generated.arrays()
+    arrays = generated.arrays() | {f"{split}_lengths": np.array(found) for split, found in lengths.items() if found}
     for array_name, array in arrays.items():
         np.save(folder / f"{array_name}.npy", array, allow_pickle=False)
     facts = {"request": asked, "partial": is_partial(request), "arrays": sorted(arrays)}
     shards = {split: journal.shards(split) for split in generated.splits}
     return manifest_of(folder, name, shards, facts | generated.facts())
+
+
+def _measured(examples: Iterable[Example], lengths: list[int]) -> Iterator[Example]:
+    for example in examples:
+        lengths.append(len(example.values))
+        yield example
 
 
 def verify(request: DataRequest, data_dir: Path, *, processes: int | None = None, progress: Progress = silent) -> dict:
@@ -98,7 +129,7 @@ def verify(request: DataRequest, data_dir: Path, *, processes: int | None = None
     return manifest
 
 
-def _checked_content(folder: Path, manifest: dict, request: DataRequest) -> dict[str, Split]:
+def _checked_content(folder: Path, manifest: dict, request: DataRequest) -> Mapping[str, Records]:
     """The stored splits, read back and compared with the manifest."""
     from data import store
 
@@ -118,42 +149,93 @@ def open_data(request: DataRequest, data_dir: Path) -> Opened:
     Raises DataError if they are missing (naming the command that makes them) or damaged.
     """
     folder, manifest = data_dir / folder_of(request), _manifest(request, data_dir)
-    arrays = {name: np.load(folder / f"{name}.npy", allow_pickle=False) for name in manifest["arrays"]}
     return Opened(
-        task_spec(request),
+        _spec(request, manifest),
         _read(folder, manifest, request),
         manifest["content_sha256"],
         manifest["baselines"],
-        arrays,
+        _affine(request, folder, manifest),
         manifest["partial"],
     )
+
+
+def _spec(request: DataRequest, manifest: dict) -> TaskSpec:
+    """The shape of the task; how many ids a text has may be known only now."""
+    spec = task_spec(request)
+    if spec.kind is TaskKind.LANGUAGE:
+        size = manifest["vocabulary_size"]
+        return dataclasses.replace(spec, input_width=size, classes=size)
+    return spec
+
+
+def _affine(request: DataRequest, folder: Path, manifest: dict) -> Affine | None:
+    module = data_set(request)
+    if not isinstance(module, HasNormalisation):
+        return None
+    return module.normalisation_arrays(request, {name: _array(folder, name) for name in manifest["arrays"]})
+
+
+def _array(folder: Path, name: str) -> np.ndarray:
+    return np.load(folder / f"{name}.npy", allow_pickle=False)
 
 
 def _read(folder: Path, manifest: dict, request: DataRequest) -> dict[str, Split]:
     from data import store
 
-    spec = task_spec(request)
-    return {
-        name: store.read(store.place_of(folder, manifest, stored), spec, spec.length_of(name))
-        for name, stored in _views(request).items()
-    }
+    spec, splits = _spec(request, manifest), {}
+    for name, stored in _views(spec.kind, request).items():
+        place = store.place_of(folder, manifest, stored)
+        if spec.kind is TaskKind.LANGUAGE:
+            lengths = _array(folder, f"{stored[0]}_lengths")
+            splits[name] = _windows(request, spec, store.read(place, spec, spec.length), lengths, name)
+        else:
+            splits[name] = store.read(place, spec, spec.length_of(name))
+    return splits
 
 
 def smoke_data(request: DataRequest) -> Opened:
     """A tiny sample made in memory, of the same task_spec as the real data."""
     spec, made = task_spec(request), data_set(request).smoke(request)
     stored = {name: MemorySplit.from_examples(examples, spec.length_of(name)) for name, examples in made.items()}
-    splits = {name: stored[first] for name, (first, *_) in _views(request).items()}
-    return Opened(spec, splits, content_sha256(stored), data_set(request).baselines(request, splits), {}, partial=True)
+    splits: dict[str, Split] = {}
+    for name, (first, *_) in _views(spec.kind, request).items():
+        split = stored[first]
+        is_text = spec.kind is TaskKind.LANGUAGE
+        splits[name] = _windows(request, spec, split, np.diff(split.offsets), name) if is_text else split
+    affine = SMOKE_SAMPLES if isinstance(data_set(request), HasNormalisation) else None
+    return Opened(spec, splits, content_sha256(stored), _baselines(request, {}, splits), affine, partial=True)
 
 
-def _views(request: DataRequest) -> dict[str, tuple[str, ...]]:
+def _windows(request: DataRequest, spec: TaskSpec, stored: Records, lengths: np.ndarray, name: str) -> Windows:
+    """The windows of a text whose stored records have so many ids."""
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    packing = choice(request, "packing", Packing)
+    make = training_windows if name == "train" else evaluation_windows
+    module = data_set(request)
+    assert isinstance(module, HasSegments)
+    segments = module.segments(request, offsets)
+    if isinstance(stored, MemorySplit):
+        return make(lambda start, stop: stored.symbols[start:stop], segments, spec.length, packing)
+    return make(read_records(lambda index: stored.example(index).values, offsets), segments, spec.length, packing)
+
+
+def _baselines(request: DataRequest, manifest: dict, splits: Mapping[str, Split]) -> dict[str, dict[str, float]]:
+    if task_spec(request).kind is TaskKind.LANGUAGE:
+        found = manifest.get("statistics", {}).items()
+        losses = {name.removeprefix("val_"): value for name, value in found if re.fullmatch("val_.*_loss", name)}
+        return {"val": losses, "test": losses}
+    if isinstance(module := data_set(request), HasBaselines):
+        return module.baselines(request, splits)
+    return majority(splits)
+
+
+def _views(kind: TaskKind, request: DataRequest) -> dict[str, tuple[str, ...]]:
     """The stored splits that train, val and test consist of.
 
     A text has no test split: what is validated on is also what is reported. `test_selected` is the published policy of
     a task without validation data: all of them are trained on, and the epoch is chosen on the test split.
     """
-    if task_spec(request).kind is TaskKind.LANGUAGE:
+    if kind is TaskKind.LANGUAGE:
         return {"train": ("train",), "val": ("val",), "test": ("val",)}
     if ("policy", "test_selected") in request.choices:
         return {"train": ("train", "val"), "val": ("test",), "test": ("test",)}
@@ -170,5 +252,5 @@ def _stored_request(request: DataRequest) -> dict:
 
 
 def _manifest(request: DataRequest, data_dir: Path) -> dict:
-    stored = {name for names in _views(request).values() for name in names}
+    stored = {name for names in _views(task_spec(request).kind, request).values() for name in names}
     return read_manifest(data_dir / folder_of(request), folder_of(request), stored, remedy(request, data_dir))

@@ -223,10 +223,3 @@ def _statistics(request: DataRequest, name: str, split: MemorySplit) -> dict[str
             )
     labels = np.bincount(split.labels[split.labels != NO_LABEL])
     return {"majority_share": float(labels.max() / labels.sum()), "length_mean": float(np.diff(split.offsets).mean())}
-
-
-def baselines(request: DataRequest, splits: Mapping[str, MemorySplit]) -> dict[str, dict[str, float]]:
-    """Accuracy, on val and test, of the most frequent training label."""
-    labels = {name: split.labels[split.labels != NO_LABEL] for name, split in splits.items()}
-    majority = np.bincount(labels["train"]).argmax()
-    return {name: {"majority": float(np.mean(labels[name] == majority))} for name in ("val", "test")}

@@ -4,25 +4,26 @@ A data set is a module with the functions of `DataSet`; to add one, write it and
 `data.store` is imported where it is used: asking for a task_spec or a smoke sample stays fast and needs no TFDS.
 """
 
+import dataclasses
 import difflib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-from data import listops, probes
+import numpy as np
+
+from data import fsdd, images, listops, mnist, probes, retrieval, shakespeare, speech_commands, text, tinystories
 from data.errors import DataError
 from data.examples import About, Choice, Example, Generated
 from data.parallel import Progress
 from data.sources import SourceFile, Sources
-from data.spec import DataRequest, TaskSpec
-
-Baselines = dict[str, dict[str, float]]
+from data.spec import DataRequest, TaskKind, TaskSpec
 
 
 class DataSet(Protocol):
     """What the module of a data set offers. All raise DataError for a request that makes no sense.
 
-    Splits are `data.splits.Split`s; those of a set that always fits into memory are `MemorySplit`s.
+    Splits are `data.splits.Records`; those of a set that always fits into memory are `MemorySplit`s.
     """
 
     @property
@@ -56,20 +57,63 @@ class DataSet(Protocol):
         """A tiny sample of the same form, made in memory: the stored splits."""
         ...
 
-    def baselines(self, request: DataRequest, splits: Mapping[str, Any], /) -> Baselines:
-        """Accuracy (or loss, see `data.guesses`) of simple guesses learned on train, for val and test."""
+
+@runtime_checkable
+class HasBaselines(Protocol):
+    """A data set with guesses that are better than `data.guesses.majority`."""
+
+    def baselines(self, request: DataRequest, splits: Mapping[str, Any], /) -> dict[str, dict[str, float]]:
+        """Accuracies on val and test of guesses learned on train."""
+        ...
+
+
+@runtime_checkable
+class HasNormalisation(Protocol):
+    """A data set whose samples are normalised by statistics that come with the prepared data."""
+
+    def normalisation_arrays(
+        self, request: DataRequest, arrays: dict[str, np.ndarray], /
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(scale, shift), float32: x = v scale + shift."""
+        ...
+
+
+@runtime_checkable
+class HasSegments(Protocol):
+    """A text."""
+
+    def segments(self, request: DataRequest, offsets: np.ndarray, /) -> np.ndarray:
+        """Where windows may not cross, from the offsets of the stored records."""
         ...
 
 
 DATA_SETS: dict[str, DataSet] = {
     "listops": listops,
+    "text": text,
+    "text_bytes": text,
+    "retrieval": retrieval,
+    "image": images,
+    "scifar": images,
+    "smnist": mnist,
+    "psmnist": mnist,
+    "sc35": speech_commands,
+    "sc10": speech_commands,
+    "fsdd": fsdd,
+    "shakespeare_char": shakespeare,
+    "tinystories": tinystories,
+    "tinystories_small": tinystories,
     **dict.fromkeys(probes.PROBES, probes),
 }
 
 
 def task_spec(request: DataRequest) -> TaskSpec:
     """The shape of the task; needs no data. Raises DataError for a request that makes no sense."""
-    return data_set(request).task_spec(request)
+    spec = data_set(request).task_spec(request)
+    if request.steps is None:
+        return spec
+    if spec.kind is not TaskKind.LANGUAGE:
+        raise DataError(f"{request.task} has {spec.length} steps: another number is for windows of a text")
+    return dataclasses.replace(spec, length=request.steps)
 
 
 def about(request: DataRequest) -> About:

@@ -24,7 +24,8 @@ from data.lines import numbered_lines, without_line_end
 from data.parallel import Progress
 from data.sources import Limits, SourceFile, Sources
 from data.spec import DataRequest, InputKind, TaskKind, TaskSpec
-from data.stored import StoredSplit, check_document, check_examples, check_vocabulary, expect_count, refuse_window
+from data.splits import Records
+from data.stored import check_document, check_examples, check_vocabulary, expect_count, refuse_window
 from data.vocabulary import SPECIALS, character_encoder, character_vocabulary, random_document
 
 VERSION = "1.0.0"
@@ -58,7 +59,7 @@ class Pair(NamedTuple):
     label: int
 
 
-def SOURCES(request: DataRequest) -> tuple[SourceFile, ...]:
+def sources(request: DataRequest) -> tuple[SourceFile, ...]:
     """The release of Long Range Arena; of it only tsv_data/new_aan_pairs.{train,eval,test}.tsv is read."""
     return (RELEASE,)
 
@@ -173,7 +174,7 @@ def _pair(where: str, fields: list[str]) -> Pair:
 
 def check(
     request: DataRequest,
-    splits: Mapping[str, StoredSplit],
+    splits: Mapping[str, Records],
     facts: dict[str, Any],
     processes: int,
     progress: Progress,

@@ -14,7 +14,8 @@ from data.examples import About, Choice, Example, Generated
 from data.parallel import Progress
 from data.sources import SourceFile, Sources
 from data.spec import DataRequest, InputKind, TaskKind, TaskSpec
-from data.windows import Packing, Stored, checked_ids, cut
+from data.splits import Records
+from data.windows import Packing, checked_ids, cut
 
 VERSION = "1.0.0"
 SOURCE = "karpathy/char-rnn, data/tinyshakespeare/input.txt"
@@ -36,7 +37,7 @@ SMOKE_SIZES = {"train": 65_536, "val": 16_384}
 CHOICES = {"shakespeare_char": {"packing": Choice(tuple(packing.value for packing in Packing), stored=False)}}
 
 
-def SOURCES(request: DataRequest) -> tuple[SourceFile, ...]:
+def sources(request: DataRequest) -> tuple[SourceFile, ...]:
     """The text."""
     return (INPUT,)
 
@@ -124,7 +125,7 @@ def smoke(request: DataRequest) -> dict[str, list[Example]]:
 
 
 def check(
-    request: DataRequest, splits: Mapping[str, Stored], facts: dict, processes: int, progress: Progress
+    request: DataRequest, splits: Mapping[str, Records], facts: dict, processes: int, progress: Progress
 ) -> dict[str, float]:
     """Asserts that the stored ids are characters, and together the text itself where none were left out; returns, for
     both splits, characters and bytes of text, and the losses of `losses`.

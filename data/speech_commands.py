@@ -77,7 +77,7 @@ LIMITS = Limits(member_bytes=2**20, count=200_000, total_bytes=2**33)
 SMOKE_SIZES = {"train": 2, "val": 1, "test": 1}  # clips of each word
 
 
-def SOURCES(request: DataRequest) -> tuple[SourceFile, ...]:
+def sources(request: DataRequest) -> tuple[SourceFile, ...]:
     """The archive; a sample of it, or an older version, is a partial source."""
     return (ARCHIVE,)
 

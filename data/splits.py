@@ -22,8 +22,22 @@ BLOCK = 16_384
 """Records that are hashed together, and lie together in a file."""
 
 
+class Records(Protocol):
+    """Stored records, wherever they lie."""
+
+    def __len__(self) -> int: ...
+
+    def example(self, index: int) -> Example:
+        """One of them."""
+        ...
+
+    def examples(self) -> Iterator[Example]:
+        """All of them, in order."""
+        ...
+
+
 class Split(Protocol):
-    """The records of a split, wherever they lie. length: steps T of a padded record."""
+    """What batches are drawn from: records, or windows of a text. length: steps T of a padded input."""
 
     @property
     def length(self) -> int: ...
@@ -31,11 +45,7 @@ class Split(Protocol):
     def __len__(self) -> int: ...
 
     def gather(self, indices: Sequence[int] | np.ndarray) -> Batch:
-        """The records at `indices` as one padded batch."""
-        ...
-
-    def examples(self) -> Iterator[Example]:
-        """All records in order."""
+        """Those at `indices` as one padded batch."""
         ...
 
 
@@ -110,13 +120,14 @@ class MemorySplit:
 
     def gather(self, indices: Sequence[int] | np.ndarray) -> Batch:
         """The records at `indices` as one padded batch."""
-        return collate([self._example(int(index)) for index in indices], self.length)
+        return collate([self.example(int(index)) for index in indices], self.length)
 
     def examples(self) -> Iterator[Example]:
         """All records in order, as views."""
-        return map(self._example, range(len(self)))
+        return map(self.example, range(len(self)))
 
-    def _example(self, index: int) -> Example:
+    def example(self, index: int) -> Example:
+        """A record, as views."""
         place = slice(self.offsets[index], self.offsets[index + 1])
         label = self.labels[place] if self.per_step else int(self.labels[index])
         if not self.per_step and label == NO_LABEL:
@@ -148,7 +159,7 @@ def digest_of(examples: Iterable[Example]) -> str:
     return digest.hexdigest()
 
 
-def content_sha256(splits: Mapping[str, Split]) -> str:
+def content_sha256(splits: Mapping[str, Records]) -> str:
     """sha256 over the splits' names and the digests of their blocks, in order."""
     return combined({name: list(_block_digests(split.examples())) for name, split in splits.items()})
 

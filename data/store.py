@@ -26,7 +26,7 @@ from data.folders import Journal, Shard
 from data.manifest import first_line
 from data.parallel import Progress
 from data.spec import NO_LABEL, InputKind, TaskKind, TaskSpec
-from data.splits import BLOCK, Batch, MemorySplit, Split, collate, digest_of
+from data.splits import BLOCK, Batch, MemorySplit, collate, digest_of
 
 UNLABELLED = 255  # a step without a label, in a byte
 GROUP_SIZE = "group_size:1"  # one record a block: what the public readers expect
@@ -206,7 +206,7 @@ def place_of(folder: Path, manifest: dict, split_names: Sequence[str]) -> Place:
     return Place(tuple(paths), tuple(counts), sum(manifest["record_bytes"][name] for name in split_names))
 
 
-def read(place: Place, spec: TaskSpec, length: int) -> Split:
+def read(place: Place, spec: TaskSpec, length: int) -> "MemorySplit | StoredSplit":
     """A split, in memory if it is not too large, its records padded to `length` later.
 
     Raises DataError for records that cannot be read.
@@ -234,6 +234,11 @@ class StoredSplit:
         """The records at `indices` as one padded batch."""
         with self._lock:
             return collate([self._read_one(int(index)) for index in indices], self.length)
+
+    def example(self, index: int) -> Example:
+        """One record."""
+        with self._lock:
+            return self._read_one(index)
 
     def examples(self) -> Iterator[Example]:
         """All records in order. Decodes them itself: `as_data_source` gives the same and takes five times as long."""

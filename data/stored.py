@@ -1,8 +1,7 @@
 """What is asked of the stored records of every data set that is made of somebody's files."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -10,19 +9,10 @@ from data.errors import DataError
 from data.examples import Example
 from data.parallel import Progress
 from data.spec import DataRequest, TaskSpec
+from data.splits import Records
 from data.vocabulary import EOS, PAD
 
 REPORT_EVERY = 1_000
-
-
-class StoredSplit(Protocol):
-    """Records read back from their files."""
-
-    def __len__(self) -> int: ...
-
-    def examples(self) -> Iterator[Example]:
-        """All of them, in order."""
-        ...
 
 
 def refuse_window(request: DataRequest) -> None:
@@ -56,7 +46,7 @@ def check_examples(
     request: DataRequest,
     spec: TaskSpec,
     sizes: dict[str, int],
-    splits: Mapping[str, StoredSplit],
+    splits: Mapping[str, Records],
     check_values: Callable[[str, np.ndarray], None],
     progress: Progress,
 ) -> tuple[dict[str, float], dict[str, np.ndarray]]:

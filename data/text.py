@@ -25,7 +25,8 @@ from data.parallel import Progress
 from data.permutation import SPLIT_SEED, training_and_validation
 from data.sources import Limits, Member, SourceFile, Sources
 from data.spec import DataRequest, InputKind, TaskKind, TaskSpec
-from data.stored import StoredSplit, check_document, check_examples, check_vocabulary, expect_count, refuse_window
+from data.splits import Records
+from data.stored import check_document, check_examples, check_vocabulary, expect_count, refuse_window
 from data.vocabulary import SPECIALS, character_encoder, character_vocabulary, random_document
 
 VERSION = "1.0.0"
@@ -56,7 +57,7 @@ Reviews = list[list[str]]
 """The texts of each class, in the order of their numbers."""
 
 
-def SOURCES(request: DataRequest) -> tuple[SourceFile, ...]:
+def sources(request: DataRequest) -> tuple[SourceFile, ...]:
     """The one archive."""
     return (ARCHIVE,)
 
@@ -147,7 +148,7 @@ def encode_bytes(text: str) -> np.ndarray:
 
 def check(
     request: DataRequest,
-    splits: Mapping[str, StoredSplit],
+    splits: Mapping[str, Records],
     facts: dict[str, Any],
     processes: int,
     progress: Progress,

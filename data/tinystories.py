@@ -36,8 +36,9 @@ from data.examples import About, Choice, Example, Generated
 from data.parallel import Progress, ordered_map
 from data.sources import SourceFile, Sources
 from data.spec import DataRequest, InputKind, TaskKind, TaskSpec
+from data.splits import Records
 from data.story_files import Block, blocks, stories, story_starts
-from data.windows import Packing, Stored, checked_ids, choice, cut
+from data.windows import Packing, checked_ids, choice, cut
 
 VERSION = "1.0.0"
 SOURCE = "roneneldan/TinyStories (Hugging Face), version 1 text files"
@@ -71,7 +72,7 @@ _CHOICES = {
 CHOICES = {"tinystories": _CHOICES, SMALL: _CHOICES}
 
 
-def SOURCES(request: DataRequest) -> tuple[SourceFile, ...]:
+def sources(request: DataRequest) -> tuple[SourceFile, ...]:
     """The texts and the byte pairs."""
     texts = (VALID,) if request.task == SMALL else (TRAIN, VALID)
     return (*texts, VOCAB_BPE, ENCODER_JSON)
@@ -79,7 +80,7 @@ def SOURCES(request: DataRequest) -> tuple[SourceFile, ...]:
 
 def about(request: DataRequest) -> About:
     """Two bytes a token."""
-    download = sum(source.bytes for source in SOURCES(request))
+    download = sum(source.bytes for source in sources(request))
     return About(SOURCE, "CDLA-Sharing-1.0", download, 10_000_000 if request.task == SMALL else 960_000_000)
 
 
@@ -263,7 +264,7 @@ def _story(rng: np.random.Generator) -> str:
 
 
 def check(
-    request: DataRequest, splits: Mapping[str, Stored], facts: dict, processes: int, progress: Progress
+    request: DataRequest, splits: Mapping[str, Records], facts: dict, processes: int, progress: Progress
 ) -> dict[str, float]:
     """Asserts that the stored ids are those of the vocabulary, as many as were encoded, with one end-of-text for each
     story at its place or none; of the official files also the number of stories.
@@ -292,7 +293,7 @@ def check(
 
 
 def _check_split(
-    name: str, split: Stored, counts: np.ndarray, last: np.ndarray | None, facts: dict, *, separated: bool
+    name: str, split: Records, counts: np.ndarray, last: np.ndarray | None, facts: dict, *, separated: bool
 ) -> None:
     tokens, told = facts["tokens"][name], facts["stories"][name]
     if counts.sum() != tokens:

@@ -14,14 +14,13 @@ import enum
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
-from data.batching import Batch
 from data.errors import DataError
-from data.examples import Example
 from data.spec import NO_LABEL, DataRequest
+from data.splits import Batch, Records
 
 CHUNK = 4096
 """Ids in a stored record of a stream without segments; where it is cut means nothing."""
@@ -53,7 +52,7 @@ def choice(request: DataRequest, name: str, kind: type[Named]) -> Named:
 
 @dataclass(frozen=True)
 class Windows:
-    """The windows of a stream, by number; in place of a `data.batching.Split`, to draw batches from.
+    """The windows of a stream, by number; a `data.splits.Split`.
 
     read: the stream. offsets: (S + 1,) int64, segment s is its ids offsets[s]..offsets[s + 1]-1; no window crosses the
     end of a segment. length: T. stride: from the start of a window to that of the next, T or T + 1. keep_last: also
@@ -134,16 +133,7 @@ def _windows(read: Read, offsets: np.ndarray, length: int, packing: Packing, *, 
 # Between a stream and the records that are stored of it.
 
 
-class Stored(Protocol):
-    """A split as it was stored."""
-
-    def __len__(self) -> int: ...
-    def examples(self) -> Iterable[Example]:
-        """Its records, in order."""
-        ...
-
-
-def checked_ids(name: str, split: Stored, dtype: str, size: int) -> Iterator[np.ndarray]:
+def checked_ids(name: str, split: Records, dtype: str, size: int) -> Iterator[np.ndarray]:
     """The ids of each record. Raises DataError for a record that is no piece of a text of `size` different ids."""
     for index, example in enumerate(split.examples()):
         values = example.values

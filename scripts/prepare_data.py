@@ -19,11 +19,11 @@ import sys
 import time
 from pathlib import Path
 
-from data import registry
+from data import prepared, registry
 from data.errors import DataError
 from data.examples import Choice
 from data.folders import default_data_dir
-from data.manifest import MANIFEST
+from data.manifest import MANIFEST, read_manifest
 from data.spec import DataRequest
 from scripts.arguments import Parser
 from scripts.progress import Progress
@@ -99,9 +99,9 @@ def _prepare(flags: argparse.Namespace) -> None:
     registry.task_spec(request)  # refuse nonsense before anything is touched
     with Progress() as progress:
         if flags.verify:
-            manifest = registry.verify(request, data_dir, processes=flags.processes, progress=progress)
+            manifest = prepared.verify(request, data_dir, processes=flags.processes, progress=progress)
         else:
-            manifest = registry.prepare(
+            manifest = prepared.prepare(
                 request, data_dir, data_source=flags.data_source, processes=flags.processes, progress=progress
             )
     done, partial = "verified" if flags.verify else "ready", " (partial)" if manifest["partial"] else ""
@@ -153,7 +153,7 @@ def _choice(name: str, choice: Choice) -> str:
 def _state(folder: Path) -> tuple[str, str]:
     """The data set in a folder ("" if unknown), and how it is."""
     try:
-        manifest = registry.read_manifest(folder, folder.name, (), "prepare it again")
+        manifest = read_manifest(folder, folder.name, (), "prepare it again")
     except DataError as error:
         mine = [name for name in registry.DATA_SETS if f"{folder.name}_".startswith(f"{name}_")]
         return max(mine, key=len, default=""), f"damaged: {error}"

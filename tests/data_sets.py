@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from data import registry
+from data import prepared, registry
 from data.parallel import silent
 from data.sources import Sources
 from data.spec import DataRequest
@@ -20,7 +20,7 @@ def made(request: DataRequest, processes: int = 1) -> tuple[dict[str, MemorySpli
     return splits, generated.facts()
 
 
-def in_memory(opened: registry.Opened) -> dict[str, MemorySplit]:
+def in_memory(opened: prepared.Opened) -> dict[str, MemorySplit]:
     """The splits, none of which is on disk."""
     splits = {name: split for name, split in opened.splits.items() if isinstance(split, MemorySplit)}
     assert splits.keys() == opened.splits.keys()

@@ -176,7 +176,7 @@ def test_spec_and_smoke_sample(request_, channels):
     assert [statistics[f"{name}_records"] for name in ("train", "val", "test")] == [256, 64, 64]
     with pytest.raises(DataError, match=f"{request_.task} has no length window"):
         images.task_spec(DataRequest(request_.task, length_window=(10, 20)))
-    assert images.SOURCES(request_)[0].bytes == images.about(request_).download == 170_052_171
+    assert images.sources(request_)[0].bytes == images.about(request_).download == 170_052_171
     assert images.about(request_).prepared == 60_000 * 1024 * channels
 
 

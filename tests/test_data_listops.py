@@ -10,7 +10,7 @@ from data import listops
 from data import listops_law as law
 from data.errors import DataError
 from data.parallel import silent
-from data.registry import smoke_data
+from data.prepared import smoke_data
 from data.spec import DataRequest, InputKind, TaskKind
 from data.splits import MemorySplit
 from tests.data_sets import in_memory, made

@@ -172,4 +172,4 @@ def test_spec_and_smoke_sample(request_):
     assert [statistics[f"{name}_records"] for name in ("train", "val", "test")] == [256, 64, 64]
     with pytest.raises(DataError, match=f"{request_.task} has no length window"):
         mnist.task_spec(DataRequest(request_.task, length_window=(10, 20)))
-    assert mnist.about(request_).download == sum(file.bytes for file in mnist.SOURCES(request_)) == 11_594_722
+    assert mnist.about(request_).download == sum(file.bytes for file in mnist.sources(request_)) == 11_594_722

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from configs import probes as configs
-from data import probes, registry
+from data import prepared, probes, registry
 from data.errors import DataError
 from data.parallel import silent
+from data.prepared import smoke_data
 from data.probes import PROBES, cyclic, permutations, table_of
-from data.registry import smoke_data
 from data.spec import NO_LABEL, DataRequest
 from tests.data_sets import in_memory, made
 
@@ -94,15 +94,15 @@ def test_adding_asks_for_the_sum_of_two_marked_digits(split, longest):
 def test_prepared_data_come_back_as_they_were_made(name, tmp_path):
     request = DataRequest(name, limit=50)
     expected_splits, _ = made(request)
-    manifest = registry.prepare(request, tmp_path, processes=1)
+    manifest = prepared.prepare(request, tmp_path, processes=1)
     assert manifest["counts"] == {"train": 50, "val": 50, "test": 50}
-    opened = registry.open_data(request, tmp_path)
+    opened = prepared.open_data(request, tmp_path)
     read = in_memory(opened)
     for split, expected in expected_splits.items():
         assert dataclasses.astuple(read[split])[3:] == (expected.length, True, None)
         for found, wanted in zip(dataclasses.astuple(read[split])[:3], dataclasses.astuple(expected)[:3], strict=True):
             np.testing.assert_array_equal(found, wanted)
-    assert registry.verify(request, tmp_path, processes=1)["name"] == registry.folder_of(request)
+    assert prepared.verify(request, tmp_path, processes=1)["name"] == registry.folder_of(request)
     baseline = opened.baselines["test"]["majority"]
     scored = read["test"].labels[read["test"].labels != NO_LABEL]
     assert 0 < baseline <= np.bincount(scored).max() / len(scored)

@@ -200,5 +200,5 @@ def test_spec_and_smoke_sample():
         retrieval.task_spec(DataRequest("retrieval", length_window=(10, 20)))
     choice = retrieval.CHOICES["retrieval"]["quoting"]
     assert (choice.values, choice.stored) == (("plain", "csv"), True)
-    assert retrieval.SOURCES(PLAIN)[0].name == "lra_release.gz"
+    assert retrieval.sources(PLAIN)[0].name == "lra_release.gz"
     assert "redistribution" in retrieval.about(PLAIN).licence

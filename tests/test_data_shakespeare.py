@@ -127,7 +127,7 @@ def test_the_task():
     with pytest.raises(DataError, match="shakespeare_char has no length window"):
         shakespeare.task_spec(DataRequest("shakespeare_char", (3, 9)))
     assert shakespeare.about(REQUEST).download == 1_115_394
-    assert [source.name for source in shakespeare.SOURCES(REQUEST)] == ["input.txt"]
+    assert [source.name for source in shakespeare.sources(REQUEST)] == ["input.txt"]
 
 
 def test_the_sample_can_be_learned_and_fills_windows():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from data import registry, splits, store
+from data import prepared, registry, splits, store
 from data.errors import DataError
 from data.folders import Journal, create, default_data_dir
 from data.manifest import MANIFEST, manifest_of, read_manifest, save_manifest
@@ -24,7 +24,7 @@ NAME = registry.folder_of(REQUEST)
 def original(tmp_path_factory):
     """A data directory with one prepared data set."""
     data_dir = tmp_path_factory.mktemp("original")
-    registry.prepare(REQUEST, data_dir, processes=1)
+    prepared.prepare(REQUEST, data_dir, processes=1)
     return data_dir
 
 
@@ -41,7 +41,7 @@ def shard(data_dir):
 
 def stored(data_dir):
     """The prepared splits."""
-    return in_memory(registry.open_data(REQUEST, data_dir))
+    return in_memory(prepared.open_data(REQUEST, data_dir))
 
 
 def public_source(folder, split):
@@ -84,7 +84,7 @@ def test_several_shards_hold_the_records_in_order(tmp_path, original, monkeypatc
     whole = stored(original)["train"]
     monkeypatch.setattr(store, "BLOCK", 50)
     monkeypatch.setattr(splits, "BLOCK", 50)
-    manifest = registry.prepare(REQUEST, tmp_path, processes=1)
+    manifest = prepared.prepare(REQUEST, tmp_path, processes=1)
     assert sum("train.array_record" in file for file in manifest["files"]) == 3
     in_parts = stored(tmp_path)["train"]
     np.testing.assert_array_equal(in_parts.symbols, whole.symbols)
@@ -95,7 +95,7 @@ def test_several_shards_hold_the_records_in_order(tmp_path, original, monkeypatc
 
 
 def test_files_are_the_same_bytes_whatever_the_number_of_processes(original, tmp_path):
-    registry.prepare(REQUEST, tmp_path, processes=3)
+    prepared.prepare(REQUEST, tmp_path, processes=3)
     first, second = (
         {path.name: path.read_bytes() for path in (folder / NAME).iterdir()} for folder in (original, tmp_path)
     )
@@ -124,13 +124,13 @@ def test_manifest_says_where_the_data_come_from(original):
 def test_a_manifest_without_an_entry_is_damaged(data_dir, change):
     manifest = json.loads((data_dir / NAME / MANIFEST).read_text())
     (data_dir / NAME / MANIFEST).write_text(json.dumps(manifest | change))
-    for use in (registry.prepare, registry.verify, registry.open_data):
+    for use in (prepared.prepare, prepared.verify, prepared.open_data):
         with pytest.raises(DataError, match=r"manifest\.json is damaged"):
             use(REQUEST, data_dir)
 
 
 def test_intact_data_verify(original):
-    assert registry.verify(REQUEST, original, processes=1)["name"] == NAME
+    assert prepared.verify(REQUEST, original, processes=1)["name"] == NAME
 
 
 def missing_shard(data_dir):
@@ -178,7 +178,7 @@ def another_data_set(data_dir):
 )
 def test_damage_is_seen_at_opening_and_never_repaired_in_silence(data_dir, damage, message):
     damage(data_dir)
-    for action in (registry.open_data, registry.verify, registry.prepare):
+    for action in (prepared.open_data, prepared.verify, prepared.prepare):
         with pytest.raises(DataError, match=message) as caught:
             action(REQUEST, data_dir)
         assert "\n" not in str(caught.value)
@@ -187,7 +187,7 @@ def test_damage_is_seen_at_opening_and_never_repaired_in_silence(data_dir, damag
 def test_a_foreign_folder_is_refused_and_left_alone(tmp_path):
     (tmp_path / NAME).mkdir()
     (tmp_path / NAME / "thesis.txt").write_text("years of work")
-    for action in (registry.open_data, registry.verify, registry.prepare):
+    for action in (prepared.open_data, prepared.verify, prepared.prepare):
         with pytest.raises(DataError, match="no prepared data set; move it away"):
             action(REQUEST, tmp_path)
     assert (tmp_path / NAME / "thesis.txt").read_text() == "years of work"
@@ -196,14 +196,14 @@ def test_a_foreign_folder_is_refused_and_left_alone(tmp_path):
 def test_a_flipped_byte_in_a_record_is_seen_at_opening(data_dir):
     flip(shard(data_dir), 3_000)
     with pytest.raises(DataError, match=r"train\.array_record-00000-of-00001 is damaged"):
-        registry.open_data(REQUEST, data_dir)
+        prepared.open_data(REQUEST, data_dir)
 
 
 def test_a_flipped_byte_anywhere_is_seen_by_verify(data_dir):
     flip(shard(data_dir), -3)  # behind the last record: reading does not notice
-    registry.open_data(REQUEST, data_dir)
+    prepared.open_data(REQUEST, data_dir)
     with pytest.raises(DataError, match=r"train\.array_record-00000-of-00001 has sha256 \w+ instead of"):
-        registry.verify(REQUEST, data_dir)
+        prepared.verify(REQUEST, data_dir)
 
 
 def forge(folder, splits):
@@ -223,7 +223,7 @@ def test_verify_compares_the_content_with_the_manifest(data_dir):
     splits = stored(data_dir)
     forge(data_dir / NAME, {"train": splits["train"], "val": splits["test"], "test": splits["val"]})
     with pytest.raises(DataError, match="content has sha256"):
-        registry.verify(REQUEST, data_dir, processes=1)
+        prepared.verify(REQUEST, data_dir, processes=1)
 
 
 def test_verify_evaluates_every_expression_again(data_dir):
@@ -234,7 +234,7 @@ def test_verify_evaluates_every_expression_again(data_dir):
     manifest = read_manifest(data_dir / NAME, NAME, splits, "")
     save_manifest(data_dir / NAME, {**manifest, "content_sha256": content})
     with pytest.raises(DataError, match="test record 99 has a label that is not the value"):
-        registry.verify(REQUEST, data_dir, processes=1)
+        prepared.verify(REQUEST, data_dir, processes=1)
 
 
 def test_a_failed_write_leaves_nothing(tmp_path):
@@ -264,7 +264,7 @@ def test_what_another_process_made_meanwhile_stays(tmp_path):
 def test_an_unwritable_place_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=r"cannot write .*file"):
-        registry.prepare(REQUEST, tmp_path / "file", processes=1)
+        prepared.prepare(REQUEST, tmp_path / "file", processes=1)
 
 
 def test_a_shard_that_cannot_be_written_is_one_line(tmp_path):

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from data import registry
+from data import prepared, registry
 from data.errors import DataError
 from data.examples import About, Choice, Example, Generated, Indexed
 from data.spec import DataRequest, InputKind, TaskKind, TaskSpec
@@ -71,8 +71,8 @@ def numbers(monkeypatch):
 
 
 def test_what_is_prepared_opens_with_its_arrays_and_guesses(numbers, tmp_path):
-    manifest = registry.prepare(REQUEST, tmp_path)
-    opened = registry.open_data(REQUEST, tmp_path)
+    manifest = prepared.prepare(REQUEST, tmp_path)
+    opened = prepared.open_data(REQUEST, tmp_path)
     assert manifest["counts"] == {"train": 50, "val": 5, "test": 5}
     assert manifest["statistics"] == {"records": 60.0}
     np.testing.assert_array_equal(opened.arrays["moments"], [0, 1, 2])
@@ -84,7 +84,7 @@ def test_what_is_prepared_opens_with_its_arrays_and_guesses(numbers, tmp_path):
     ]
     (tmp_path / "numbers" / "moments.npy").write_bytes(b"")
     with pytest.raises(DataError, match=r"moments\.npy has 0 bytes"):
-        registry.open_data(REQUEST, tmp_path)
+        prepared.open_data(REQUEST, tmp_path)
 
 
 def test_choices_are_named_by_the_folder_if_they_are_stored(numbers, tmp_path):
@@ -99,13 +99,13 @@ def test_choices_are_named_by_the_folder_if_they_are_stored(numbers, tmp_path):
         with pytest.raises(DataError, match=message):
             registry.task_spec(replace(REQUEST, choices=(wrong,)))
     with pytest.raises(DataError, match=r"prepare_data numbers --data_dir=\S+ --form=odd --partial --limit=3$"):
-        registry.open_data(replace(odd, partial=True, limit=3), tmp_path)
+        prepared.open_data(replace(odd, partial=True, limit=3), tmp_path)
 
 
 def test_partial_is_told(numbers, tmp_path):
     for request in (replace(REQUEST, partial=True), replace(REQUEST, limit=3)):
-        assert registry.prepare(request, tmp_path)["partial"]
-        assert registry.open_data(request, tmp_path).partial
+        assert prepared.prepare(request, tmp_path)["partial"]
+        assert prepared.open_data(request, tmp_path).partial
 
 
 class Interrupted(BaseException):
@@ -116,7 +116,7 @@ def test_an_interrupted_preparation_goes_on_where_it_stopped(numbers, tmp_path, 
     monkeypatch.setattr("data.store.BLOCK", 10)
     monkeypatch.setattr("data.splits.BLOCK", 10)
     numbers()
-    whole = registry.prepare(REQUEST, tmp_path / "whole")
+    whole = prepared.prepare(REQUEST, tmp_path / "whole")
 
     def stop(stage, done, total):
         if done == 37:
@@ -125,9 +125,9 @@ def test_an_interrupted_preparation_goes_on_where_it_stopped(numbers, tmp_path, 
     drawn = []
     numbers(drawn=drawn)
     with pytest.raises(Interrupted):
-        registry.prepare(REQUEST, tmp_path / "parts", progress=stop)
+        prepared.prepare(REQUEST, tmp_path / "parts", progress=stop)
     drawn.clear()
-    resumed = registry.prepare(REQUEST, tmp_path / "parts")
+    resumed = prepared.prepare(REQUEST, tmp_path / "parts")
     assert drawn[0] == ("train", 30)  # three blocks were finished
     assert len(drawn) == 20 + 5 + 5
     assert resumed == whole
@@ -144,22 +144,22 @@ def test_what_was_begun_by_other_code_is_not_gone_on_with(numbers, tmp_path, mon
             raise Interrupted
 
     with pytest.raises(Interrupted):
-        registry.prepare(REQUEST, tmp_path, progress=stop)
+        prepared.prepare(REQUEST, tmp_path, progress=stop)
     assert (tmp_path / ".numbers.preparing" / "journal.json").exists()
-    monkeypatch.setattr(registry, "code_sha256", lambda: {"other.py": "code"})
+    monkeypatch.setattr(prepared, "code_sha256", lambda: {"other.py": "code"})
     drawn = []
     numbers(drawn=drawn)
-    registry.prepare(REQUEST, tmp_path)
+    prepared.prepare(REQUEST, tmp_path)
     assert drawn[0] == ("train", 0)
 
 
 PREPARE = """
 import sys, pathlib
-from data import registry
+from data import prepared, registry
 from data.spec import DataRequest
 from tests.test_data_streams import Numbers
 registry.DATA_SETS["numbers"] = Numbers(train={train}, width={width}, wait={wait})
-registry.prepare(DataRequest("numbers"), pathlib.Path(sys.argv[1]))
+prepared.prepare(DataRequest("numbers"), pathlib.Path(sys.argv[1]))
 import resource
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 """

@@ -227,7 +227,7 @@ def test_spec_and_smoke_sample(task, width, dtype):
     with pytest.raises(DataError, match=f"{task} has no length window"):
         text.task_spec(DataRequest(task, length_window=(10, 20)))
     assert not text.CHOICES[task]["policy"].stored
-    assert text.SOURCES(request)[0].bytes == text.about(request).download == 84_125_825
+    assert text.sources(request)[0].bytes == text.about(request).download == 84_125_825
 
 
 if os.environ.get("LINREC_DATA_SOURCE"):

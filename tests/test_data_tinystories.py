@@ -108,7 +108,7 @@ def test_small_is_the_first_nine_tenths_of_the_validation_file(folder):
     for split, stories in (("train", VALID[:20]), ("val", VALID[20:])):
         assert texts(np.concatenate([example.values for example in splits[split].examples()]), tokenizer) == stories
     assert "TinyStories-train.txt" not in folder.asked
-    sources = tinystories.SOURCES(request("tinystories_small"))
+    sources = tinystories.sources(request("tinystories_small"))
     assert {source.name for source in sources} == set(folder.asked)
     assert facts["stories"] == {"train": 20, "val": 3}
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from data import registry
+from data import prepared, registry
 from data.spec import DataRequest
 from scripts import prepare_data
 
@@ -119,7 +119,7 @@ def test_killed_preparation_leaves_nothing_that_looks_ready(tmp_path, left_behin
 
     code, _, err = run(*LARGER, f"--data_dir={tmp_path}")
     assert code == 0, err
-    registry.verify(LARGER_REQUEST, tmp_path, processes=1)
+    prepared.verify(LARGER_REQUEST, tmp_path, processes=1)
     assert not list(tmp_path.glob(".*.preparing"))
 
 
@@ -132,4 +132,4 @@ def test_two_at_once_make_one(tmp_path):
     assert {out.splitlines()[0] for out, _ in ends} == {
         f"ready (partial): {tmp_path}/{registry.folder_of(LARGER_REQUEST)}"
     }
-    registry.verify(LARGER_REQUEST, tmp_path, processes=1)
+    prepared.verify(LARGER_REQUEST, tmp_path, processes=1)

@@ -1,6 +1,6 @@
 """Exact means over a whole split."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -47,7 +47,7 @@ def interval_text(accuracy: float, count: int) -> str:
     return f"95 % interval of one test on {count} records {100 * low:.1f} to {100 * high:.1f} %"
 
 
-def guesses_line(baselines: dict[str, float]) -> str:
+def guesses_line(baselines: Mapping[str, float]) -> str:
     """What simple guesses score, to stand beside every accuracy."""
     scores = ", ".join(f"{name.replace('_', ' ')} {100 * value:.1f} %" for name, value in baselines.items())
     return f"guessing: {scores}"

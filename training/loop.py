@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from data.batching import seed_batches, steps_per_epoch, training_batch
-from data.registry import Opened, open_data, smoke_data
+from data.prepared import Opened, open_data, smoke_data
 from training import checkpoint
 from training.config import ExperimentConfig, OnNonFinite
 from training.errors import NonFiniteError

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from data.registry import Opened, folder_of
+from data.prepared import Opened
+from data.registry import folder_of
 from training import checkpoint
 from training.config import ExperimentConfig
 from training.errors import ConfigError
