@@ -51,7 +51,7 @@ def write(
 ) -> None:
     """Writes the shards of all splits and TFDS's description of them. The same records give the same bytes.
 
-    Features: symbols (None,) or (None, channels) of the task's dtype; second, the same; label, one of the classes, or
+    Features: symbols (None,) ids or (None, channels) samples of the task's dtype; second, the same; label, one of the classes, or
     labels (None,) uint8 of the steps, with UNLABELLED where there is none. One shard is in memory at no time: examples
     go to the file as they come. Shards that `journal` knows are there already and are left out of `Indexed` splits.
     Raises DataError if a file cannot be written.
@@ -158,8 +158,7 @@ def _as_stored(sequence: np.ndarray, spec: TaskSpec) -> np.ndarray:
 
 
 def _channels(spec: TaskSpec) -> tuple[int, ...]:
-    """The axis of channels, which a single one does not have."""
-    return () if spec.input_kind is InputKind.TOKENS or spec.input_width == 1 else (spec.input_width,)
+    return () if spec.input_kind is InputKind.TOKENS else (spec.input_width,)
 
 
 def _describe(

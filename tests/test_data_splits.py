@@ -32,7 +32,7 @@ def examples(name, count=23):
     """Records of 1 to 9 steps, each unlike every other."""
     spec, draw = SPECS[name], np.random.default_rng(7)
     low, high = np.iinfo(spec.dtype).min, np.iinfo(spec.dtype).max
-    shape = (spec.input_width,) if spec.input_kind is InputKind.CHANNELS and spec.input_width > 1 else ()
+    shape = (spec.input_width,) if spec.input_kind is InputKind.CHANNELS else ()
 
     def sequence():
         return draw.integers(low, high, (draw.integers(1, LENGTH + 1), *shape), spec.dtype)

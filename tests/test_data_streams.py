@@ -41,8 +41,8 @@ class Numbers:
                     self.drawn.append((split, index))
                 if self.wait and index % 1000 == 0:
                     time.sleep(self.wait)
-                values = np.zeros(self.width, np.uint8)
-                values[:4] = np.array([index], "<u4").view(np.uint8)
+                values = np.zeros((self.width, 1), np.uint8)
+                values[:4, 0] = np.array([index], "<u4").view(np.uint8)
                 yield Example(values, index % 2)
 
         splits = {split: Indexed(lambda start, split=split: starting_at(start, split)) for split in self.sizes}
@@ -52,7 +52,7 @@ class Numbers:
         return {"records": float(sum(map(len, splits.values())))}
 
     def smoke(self, request):
-        return {name: [Example(np.zeros(self.width, np.uint8), 0)] for name in self.sizes}
+        return {name: [Example(np.zeros((self.width, 1), np.uint8), 0)] for name in self.sizes}
 
     def baselines(self, request, splits):
         return {"val": {"majority": 0.5}, "test": {"majority": 0.5}}
@@ -75,7 +75,7 @@ def test_what_is_prepared_opens_with_its_arrays_and_guesses(numbers, tmp_path):
     opened = prepared.open_data(REQUEST, tmp_path)
     assert manifest["counts"] == {"train": 50, "val": 5, "test": 5}
     assert manifest["statistics"] == {"records": 60.0}
-    np.testing.assert_array_equal(opened.arrays["moments"], [0, 1, 2])
+    np.testing.assert_array_equal(np.load(tmp_path / "numbers" / "moments.npy"), [0, 1, 2])
     assert opened.baselines["test"] == {"majority": 0.5}
     assert not opened.partial
     assert opened.content_sha256 == manifest["content_sha256"]
