@@ -64,6 +64,9 @@ LINEAR_ATTENTION = {"heads": 4, "position": "rope", "sublayers": 1}
 
 MLP = {"expansion": 4, "sublayers": 1}
 
+MODEL = {"norm": "layer", "bn_momentum": 0.95, "padding": "full"}
+"""The rest of a model, as it is unless a config says otherwise."""
+
 OPTIONS = {
     "rotrnn": ROTRNN,
     "lru": LRU,

@@ -13,14 +13,14 @@ from training.mesh import split_batch
 
 
 def evaluate(
-    eval_step: Callable[[Any, Any], Sums], params: Any, split: Split, batch_size: int, mesh: Mesh
+    eval_step: Callable[[Any, Any, Any], Sums], params: Any, stats: Any, split: Split, batch_size: int, mesh: Mesh
 ) -> dict[str, np.ndarray]:
     """Mean loss and accuracy of every seed over all labels of a split, summed in float64.
 
     Where steps are labelled also `accuracy_by_step` (S, T), NaN at a step without a label.
     """
     placed = split_batch(mesh, seeds=False)
-    pending = [eval_step(params, jax.device_put(b, placed)) for b in evaluation_batches(split, batch_size)]
+    pending = [eval_step(params, stats, jax.device_put(b, placed)) for b in evaluation_batches(split, batch_size)]
     loss, correct, count = (
         np.sum([np.asarray(part, np.float64) for part in column], 0) for column in zip(*pending, strict=True)
     )

@@ -23,7 +23,7 @@ from training.errors import NonFiniteError
 from training.evaluate import evaluate, guesses_line, interval_text
 from training.mesh import make_mesh, replicated, split_batch
 from training.optim import parameter_table
-from training.probe import probe_batch, probe_rows, probe_times
+from training.probe import probe_batch, probe_lengths, probe_rows, probe_times
 from training.start import begin
 from training.state import Program, TrainState, initial_params_of_all, make_program
 from training.step import (
@@ -90,7 +90,7 @@ class Run:
         self.eval_step = make_eval_step(program)
         self.probe_step = make_probe_step(program, times)
         batch = probe_batch(splits["val"], config.train.probe_size)
-        self.probe_lengths = batch["lengths"]
+        self.probe_lengths = probe_lengths(batch, config.model.padding)
         self.probe_inputs = jax.device_put(batch, replicated(self.mesh))
         self.guesses = guesses_line(baselines(config.data.request, splits)["val"])
         self.repairs: list[str] = []
@@ -188,7 +188,8 @@ class Run:
 
     def _evaluate(self, state: TrainState, step: int) -> TrainState:
         """Validation of all seeds; keeps each one's best."""
-        found = evaluate(self.eval_step, state.params, self.splits["val"], self.config.train.eval_batch_size, self.mesh)
+        size = self.config.train.eval_batch_size
+        found = evaluate(self.eval_step, state.params, state.stats, self.splits["val"], size, self.mesh)
         for i, seed in enumerate(self.config.seeds):
             self._write(step, seed, "val", {name: found[name][i] for name in ("loss", "accuracy")})
         accuracies = " ".join(f"{100 * a:.1f}" for a in found["accuracy"])
@@ -212,7 +213,7 @@ class Run:
         batch = training_batch(self.splits["train"], seed, step - 1, train.batch_size)
         blocks = self.probe_step(state.params, jax.device_put(batch, replicated(self.mesh)))
         broken = [f", first in the output of blocks/{i}" for i, d in enumerate(blocks) if not d["finite"][place]]
-        tensor = tensor_names(self.program.abstract_params)[index]
+        tensor = tensor_names(state)[index]
         return f"seed {seed}, step {step}: {tensor} is not finite{broken[0] if broken else ''}"
 
     def _stop_on(self, trouble: list[str], state: TrainState, step: int) -> None:

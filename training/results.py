@@ -41,9 +41,10 @@ def score(workdir: Path, data_dir: Path, split: str, which: str, step_rescale: f
     if restored is None:
         raise ConfigError(f"{workdir} has no checkpoint yet: train it first")
     state: TrainState = restored.tree
-    params = state.best.params if which == "best" else state.params
+    source = state.best if which == "best" else state
     mesh = make_mesh(config.train.eval_batch_size, "train.eval_batch_size")
-    found = evaluate(make_eval_step(program), params, splits[split], config.train.eval_batch_size, mesh)
+    size = config.train.eval_batch_size
+    found = evaluate(make_eval_step(program), source.params, source.stats, splits[split], size, mesh)
     steps = np.asarray(state.best.step) if which == "best" else np.full(len(config.seeds), restored.step)
     record = _record(config, splits, split, which, steps, np.asarray(state.alive), found)
     record["step_rescale"] = step_rescale
@@ -107,6 +108,7 @@ def _record(
         "checkpoint": which,
         "data": "smoke" if config.data.smoke else config.data.request.folder,
         "policy": "best validation accuracy" if which == "best" else "no selection",
+        "padding": config.model.padding.value,
         "count": count,
         "seeds": seeds,
         "mean": float(accuracy.mean()),

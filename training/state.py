@@ -7,8 +7,9 @@ import jax.numpy as jnp
 from flax import nnx
 
 from data.spec import TaskSpec
-from models.build import abstract_model, initial_params
+from models.build import abstract_model, initial_params, initial_stats
 from models.contract import ElementsConfig
+from models.norm import Stats
 from training.config import ExperimentConfig
 from training.errors import ConfigError
 from training.optim import ElementsRule, Optimiser, WInScaling, make_optimiser
@@ -26,17 +27,22 @@ class EnergyRef(NamedTuple):
 
 
 class Best(NamedTuple):
-    """The parameters of the best evaluation of a seed, its step (-1: none yet) and its value."""
+    """What the best evaluation of a seed was made with, its step (-1: none yet) and its value."""
 
     params: Params
+    stats: Stats
     step: jax.Array
     value: jax.Array
 
 
 class TrainState(NamedTuple):
-    """alive: False once a seed has met a non-finite value; it then keeps its last finite state."""
+    """stats: the running averages of batch norm; None for each block without it.
+
+    alive: False once a seed has met a non-finite value; it then keeps its last finite state.
+    """
 
     params: Params
+    stats: Stats
     opt: Any
     alive: jax.Array
     best: Best
@@ -94,7 +100,9 @@ def initial_params_of_all(program: Program) -> Params:
 def initial_state(program: Program, params: Params, energy_ref: tuple[EnergyRef | None, ...]) -> TrainState:
     """The state of every seed before the first step, from its initial parameters."""
     seeds = len(program.config.seeds)
-    best = Best(params, jnp.full(seeds, -1, jnp.int32), jnp.full(seeds, -jnp.inf, jnp.float32))
+    stats = jax.tree.map(lambda leaf: jnp.stack([leaf] * seeds), initial_stats(program.config.model))
+    best = Best(params, stats, jnp.full(seeds, -1, jnp.int32), jnp.full(seeds, -jnp.inf, jnp.float32))
     # Fresh buffers: the step donates those of the state, and those of `best` must outlive it.
-    own = jax.tree.map(jnp.copy, params)
-    return TrainState(own, jax.vmap(program.optimiser.transform.init)(own), jnp.ones(seeds, bool), best, energy_ref)
+    own, own_stats = jax.tree.map(jnp.copy, (params, stats))
+    opt = jax.vmap(program.optimiser.transform.init)(own)
+    return TrainState(own, own_stats, opt, jnp.ones(seeds, bool), best, energy_ref)
