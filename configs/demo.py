@@ -10,7 +10,7 @@ each layer.
 from ml_collections import ConfigDict
 
 from configs.argument import parse_argument
-from configs.layers import MODEL, options_of
+from configs.layers import MODEL, OPTIM, options_of
 
 STEPS = 400
 SEEDS = (0, 1, 2)
@@ -67,6 +67,7 @@ def get_config(argument: str | None = None) -> ConfigDict:
                 "weight_decay": 0.04,
                 "warmup_steps": 50,
                 "groups": "BfastandCdecay",
+                **OPTIM,
             },
             "train": {
                 "steps": STEPS,

@@ -28,11 +28,13 @@ class Mixing(Choice):
     GELU = "gelu"
 
 
-def drop(x: Float[Array, "B T D"], rate: float, key: jax.Array | None) -> Float[Array, "B T D"]:
-    """Dropout with one mask for all times of a sequence; none without a key."""
+def drop(
+    x: Float[Array, "B T D"], rate: float, key: jax.Array | None, *, shared_over_time: bool = True
+) -> Float[Array, "B T D"]:
+    """Dropout, with one mask for all times of a sequence or one for each; none without a key."""
     if key is None or rate == 0:
         return x
-    keep = jax.random.bernoulli(key, 1 - rate, (x.shape[0], 1, x.shape[2]))
+    keep = jax.random.bernoulli(key, 1 - rate, (x.shape[0], 1 if shared_over_time else x.shape[1], x.shape[2]))
     return x * keep / (1 - rate)
 
 

@@ -27,7 +27,7 @@ def spec(kind=TaskKind.CLASSIFICATION, inputs=InputKind.TOKENS) -> TaskSpec:
 def drawn(padding="full", norm="batch", direction="bidirectional", task=None):
     """A model with arbitrary parameters: (inputs, lengths) -> its Output in training mode, and that in evaluation."""
     options = OPTIONS | {"direction": direction}
-    config = ModelConfig("rotrnn", WIDTH, 2, options=options, norm=norm, padding=padding)
+    config = ModelConfig("rotrnn", WIDTH, 2, options=options, norm=Norm(norm), padding=Padding(padding))
     graphdef, shapes = abstract_model(config, task or spec())
     rng = np.random.default_rng(3)
     params = jax.tree.map(lambda p: jnp.asarray(0.5 * rng.normal(size=p.shape), p.dtype), shapes)

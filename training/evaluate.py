@@ -8,6 +8,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from data.batching import Split, evaluation_batches
+from data.spec import TaskKind, TaskSpec
 from training.loss import Sums
 from training.mesh import split_batch
 
@@ -15,7 +16,7 @@ from training.mesh import split_batch
 def evaluate(
     eval_step: Callable[[Any, Any, Any], Sums], params: Any, stats: Any, split: Split, batch_size: int, mesh: Mesh
 ) -> dict[str, np.ndarray]:
-    """Mean loss and accuracy of every seed over all labels of a split, summed in float64.
+    """Mean loss (nats) and accuracy of every seed over all labels of a split, summed in float64.
 
     Where steps are labelled also `accuracy_by_step` (S, T), NaN at a step without a label.
     """
@@ -32,6 +33,22 @@ def evaluate(
         return found | {"accuracy_by_step": correct / count}
 
 
+def metric_of(task: TaskSpec) -> str:
+    """By what the models of a task are compared: "accuracy", or "loss" where text is predicted."""
+    return "loss" if task.kind is TaskKind.LANGUAGE else "accuracy"
+
+
+def selection_values(task: TaskSpec, found: dict[str, np.ndarray]) -> np.ndarray:
+    """What the best evaluation of each seed is chosen by, the larger the better; NaN where the loss is not finite."""
+    value = -found["loss"] if metric_of(task) == "loss" else found["accuracy"]
+    return np.where(np.isfinite(found["loss"]), value, np.nan)
+
+
+def bits(loss: np.ndarray) -> np.ndarray:
+    """Nats -> bits, per label."""
+    return loss / np.log(2)
+
+
 def binomial_interval(accuracy: float, count: int) -> tuple[float, float]:
     """95 % Wilson interval of an accuracy measured on `count` records (Wilson, J. Am. Stat. Assoc. 22, 1927)."""
     z = 1.959963984540054
@@ -46,7 +63,10 @@ def interval_text(accuracy: float, count: int) -> str:
     return f"95 % interval of one test on {count} records {100 * low:.1f} to {100 * high:.1f} %"
 
 
-def guesses_line(baselines: dict[str, float]) -> str:
-    """What simple guesses score, to stand beside every accuracy."""
-    scores = ", ".join(f"{name.replace('_', ' ')} {100 * value:.1f} %" for name, value in baselines.items())
-    return f"guessing: {scores}"
+def guesses_line(baselines: dict[str, float], metric: str = "accuracy") -> str:
+    """What simple guesses score, to stand beside every accuracy, or beside every loss in nats."""
+    written = {
+        name: f"{100 * value:.1f} %" if metric == "accuracy" else f"{value:.3f} nats"
+        for name, value in baselines.items()
+    }
+    return "guessing: " + ", ".join(f"{name.replace('_', ' ')} {text}" for name, text in written.items())

@@ -20,7 +20,7 @@ from data.registry import baselines, open_splits, smoke_splits, task_spec
 from training import checkpoint
 from training.config import ExperimentConfig, OnNonFinite
 from training.errors import NonFiniteError
-from training.evaluate import evaluate, guesses_line, interval_text
+from training.evaluate import bits, evaluate, guesses_line, interval_text, metric_of, selection_values
 from training.mesh import make_mesh, replicated, split_batch
 from training.optim import parameter_table
 from training.probe import probe_batch, probe_lengths, probe_rows, probe_times
@@ -92,7 +92,7 @@ class Run:
         batch = probe_batch(splits["val"], config.train.probe_size)
         self.probe_lengths = probe_lengths(batch, config.model.padding)
         self.probe_inputs = jax.device_put(batch, replicated(self.mesh))
-        self.guesses = guesses_line(baselines(config.data.request, splits)["val"])
+        self.guesses = guesses_line(baselines(config.data.request, splits)["val"], metric_of(program.task))
         self.repairs: list[str] = []
         self.stopped: list[str] = []
         self.began = time.monotonic()
@@ -105,7 +105,9 @@ class Run:
         fresh, diagnostics = begin(self.program, params, self.probe_step, self.probe_inputs)
         state, start = self._restore(jax.device_put(fresh, replicated(self.mesh)))
         self._stop_if_asked(state)
-        self.log.say(parameter_table(self.program.abstract_params, config.model.layer, config.optim.groups))
+        self.log.say(
+            parameter_table(self.program.abstract_params, config.model.layers, config.optim.groups, config.optim.decay)
+        )
         with MetricsLog(self.workdir / METRICS, start or None) as self.metrics:
             self._repaired(self.metrics.repairs)
             if start == config.train.steps:
@@ -190,14 +192,26 @@ class Run:
         """Validation of all seeds; keeps each one's best."""
         size = self.config.train.eval_batch_size
         found = evaluate(self.eval_step, state.params, state.stats, self.splits["val"], size, self.mesh)
+        task = self.program.task
+        if metric_of(task) == "loss":
+            found["bits"] = bits(found["loss"])
         for i, seed in enumerate(self.config.seeds):
-            self._write(step, seed, "val", {name: found[name][i] for name in ("loss", "accuracy")})
+            self._write(
+                step, seed, "val", {name: found[name][i] for name in ("loss", "accuracy", "bits") if name in found}
+            )
+        self.log.say(f"step {step}: validation {self._scores(found)}; {self.guesses}")
+        value = jnp.asarray(selection_values(task, found), jnp.float32)
+        return state._replace(best=keep_best(state, jnp.asarray(step), value))
+
+    def _scores(self, found: dict[str, np.ndarray]) -> str:
+        """The metric of every seed, in words."""
+        seeds = ", ".join(map(str, self.config.seeds))
+        if metric_of(self.program.task) == "loss":
+            losses = " ".join(f"{loss:.3f}" for loss in found["loss"])
+            return f"loss {losses} nats, {' '.join(f'{b:.3f}' for b in found['bits'])} bits (seeds {seeds})"
         accuracies = " ".join(f"{100 * a:.1f}" for a in found["accuracy"])
         spread = interval_text(float(found["accuracy"].mean()), len(self.splits["val"]))
-        seeds = ", ".join(map(str, self.config.seeds))
-        self.log.say(f"step {step}: validation accuracy {accuracies} % (seeds {seeds}; {spread}); {self.guesses}")
-        value = np.where(np.isfinite(found["loss"]), found["accuracy"], np.nan)
-        return state._replace(best=keep_best(state, jnp.asarray(step), jnp.asarray(value, jnp.float32)))
+        return f"accuracy {accuracies} % (seeds {seeds}; {spread})"
 
     def _save(self, state: TrainState, step: int) -> None:
         self.metrics.sync()

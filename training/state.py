@@ -4,10 +4,11 @@ from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
-from data.spec import TaskSpec
-from models.build import abstract_model, initial_params, initial_stats
+from data.spec import InputKind, TaskSpec
+from models.build import abstract_model, check_task, initial_params, initial_stats
 from models.contract import ElementsConfig
 from models.norm import Stats
 from training.config import ExperimentConfig
@@ -49,19 +50,34 @@ class TrainState(NamedTuple):
     energy_ref: tuple[EnergyRef | None, ...]
 
 
+class Affine(NamedTuple):
+    """x = scale v + shift for stored samples v; (C,), or (T, C) where every step has its own. Not trained."""
+
+    scale: np.ndarray
+    shift: np.ndarray
+
+
 class Program(NamedTuple):
-    """What stays fixed over a run."""
+    """What stays fixed over a run. affine: how channels are normalised on the device; None: as they are, or tokens."""
 
     config: ExperimentConfig
     task: TaskSpec
     graphdef: nnx.GraphDef
     abstract_params: Params
     optimiser: Optimiser
+    affine: Affine | None = None
 
 
-def make_program(config: ExperimentConfig, task: TaskSpec) -> Program:
-    """Builds the model abstractly: no array is made. Raises ConfigError for sizes that do not fit."""
+def make_program(config: ExperimentConfig, task: TaskSpec, affine: Affine | None = None) -> Program:
+    """Builds the model abstractly: no array is made. Raises ConfigError for sizes that do not fit.
+
+    affine: for data whose statistics come with them; the default is the normalisation of the task.
+    """
     _refuse_short_memory(config, task)
+    try:
+        check_task(config.model, task)
+    except ValueError as error:
+        raise ConfigError(f"config.model: {error}") from error
     graphdef, params = abstract_model(config.model, task)
     optim = config.optim
     elements = ElementsRule(optim.w_in_rate)
@@ -70,7 +86,7 @@ def make_program(config: ExperimentConfig, task: TaskSpec) -> Program:
         elements = ElementsRule.published(optim.w_in_rate, order, task.length)
     optimiser = make_optimiser(
         params,
-        config.model.layer,
+        config.model.layers,
         optim.groups,
         lr=optim.lr,
         ssm_lr=optim.ssm_lr,
@@ -78,8 +94,28 @@ def make_program(config: ExperimentConfig, task: TaskSpec) -> Program:
         warmup_steps=optim.warmup_steps,
         steps=config.train.steps,
         elements=elements,
+        schedule=optim.schedule,
+        decay=optim.decay,
+        lr_min=optim.lr_min,
     )
-    return Program(config, task, graphdef, params, optimiser)
+    return Program(config, task, graphdef, params, optimiser, affine_of(task) if affine is None else affine)
+
+
+def affine_of(task: TaskSpec) -> Affine | None:
+    """(v / divisor - mean) / std as one product and one sum, in float32; None for a task without normalisation."""
+    if task.normalisation is None:
+        return None
+    std = np.array(task.normalisation.std)
+    scale, shift = 1 / (task.normalisation.divisor * std), -np.array(task.normalisation.mean) / std
+    return Affine(scale.astype(np.float32), shift.astype(np.float32))
+
+
+def features(program: Program, inputs: jax.Array) -> jax.Array:
+    """What the encoder takes: ids as they are, samples as float32, normalised by `Program.affine`."""
+    if program.task.input_kind is InputKind.TOKENS:
+        return inputs
+    samples = inputs.astype(jnp.float32)
+    return samples if program.affine is None else samples * program.affine.scale + program.affine.shift
 
 
 def _refuse_short_memory(config: ExperimentConfig, task: TaskSpec) -> None:

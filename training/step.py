@@ -13,7 +13,7 @@ from models.norm import Moments, Stats, running
 from training.loss import Sums, score_labels
 from training.optim import path_names
 from training.rng import Stream, stream_key
-from training.state import Best, Params, Program, TrainState
+from training.state import Best, Params, Program, TrainState, features
 
 FINE = -1
 """Value of `StepMetrics.bad` when everything is finite."""
@@ -72,7 +72,7 @@ def make_train_step(program: Program) -> Callable[[TrainState, Any, jax.Array], 
     model = program.config.model
 
     def forward(params, batch, key):
-        output = nnx.merge(program.graphdef, params)(batch["inputs"], batch["lengths"], key=key)
+        output = nnx.merge(program.graphdef, params)(features(program, batch["inputs"]), batch["lengths"], key=key)
         sums = score_labels(output.logits, batch["labels"], None)
         return sums.mean_loss, (sums.accuracy, output.moments)
 
@@ -107,7 +107,9 @@ def make_eval_step(program: Program) -> Callable[[Params, Stats, Any], Sums]:
 
     def eval_step(params, stats, batch):
         def one_seed(params, stats):
-            output = nnx.merge(program.graphdef, params)(batch["inputs"], batch["lengths"], stats=stats)
+            output = nnx.merge(program.graphdef, params)(
+                features(program, batch["inputs"]), batch["lengths"], stats=stats
+            )
             return score_labels(output.logits, batch["labels"], batch["weight"])
 
         return map_seeds(one_seed, params, stats)
@@ -123,7 +125,9 @@ def make_probe_step(program: Program, times: tuple[int, ...]) -> Callable[[Param
 
     def probe_step(params, batch):
         def one_seed(params):
-            return nnx.merge(program.graphdef, params)(batch["inputs"], batch["lengths"], probe=times).diagnostics
+            return nnx.merge(program.graphdef, params)(
+                features(program, batch["inputs"]), batch["lengths"], probe=times
+            ).diagnostics
 
         return map_seeds(one_seed, params)
 
