@@ -184,9 +184,14 @@ def test_rates_over_a_run(warmup, steps):
         np.testing.assert_allclose(rates[warmup:], 0.25 * (1 + np.cos(np.pi * share)), rtol=1e-5, atol=1e-7)
 
 
+def over(schedule, updates):
+    """The rates of the given updates."""
+    return np.array([schedule(u) for u in updates])
+
+
 def test_a_clean_schedule_ends_at_its_smallest_rate():
     rate = cosine_with_warmup(0.5, 4, 20, 0.02)
-    np.testing.assert_allclose([rate(4), rate(12), rate(20), rate(25)], [0.5, 0.26, 0.02, 0.02], rtol=1e-6)
+    np.testing.assert_allclose(over(rate, (4, 12, 20, 25)), [0.5, 0.26, 0.02, 0.02], rtol=1e-6)
 
 
 def rates_of_the_published_loop(peak, warmup, steps, lr_min):
@@ -206,32 +211,32 @@ def rates_of_the_published_loop(peak, warmup, steps, lr_min):
 def test_the_published_schedule_is_that_of_the_published_loop(warmup, lr_min):
     rate = published_schedule(0.5, warmup, 12, lr_min)
     expected = rates_of_the_published_loop(0.5, warmup, 12, lr_min)
-    np.testing.assert_allclose([rate(u) for u in range(12)], expected, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(over(rate, range(12)), expected, rtol=1e-5, atol=1e-7)
     assert expected[0] == 0.5
 
 
 def test_quirks_of_the_published_schedule():
     """4 epochs of 3 steps, one of them warm-up: full rate first, the cosine begun late, nothing left for the last."""
-    rates = np.array([published_schedule(0.9, 3, 12)(u) for u in range(12)])
+    rates = over(published_schedule(0.9, 3, 12), range(12))
     np.testing.assert_allclose(rates[:4], [0.9, 0.3, 0.6, 0.9], rtol=1e-6)
     np.testing.assert_allclose(rates[4], 0.45 * (1 + math.cos(math.pi / 3)), rtol=1e-6)
     assert rates[9] > 0
     assert rates[10:].tolist() == [0.0, 0.0]
     # All of a run in its warm-up: no step of a cosine is left, none is divided by.
-    np.testing.assert_allclose([published_schedule(1.0, 2, 2)(u) for u in (0, 1)], [1.0, 0.5])
+    np.testing.assert_allclose(over(published_schedule(1.0, 2, 2), (0, 1)), [1.0, 0.5])
 
 
 def test_the_config_chooses_schedule_and_decay():
     changes = {"optim.schedule": "published", "optim.decay": "published", "optim.lr_min": 1e-4, "optim.warmup_steps": 2}
     program, plain = (make_program(tiny_config("rotrnn", c), TASK) for c in (changes, {"optim.warmup_steps": 2}))
-    found, clean = ([float(p.optimiser.lr(u)) for u in range(12)] for p in (program, plain))
+    found, clean = (over(p.optimiser.lr, range(12)) for p in (program, plain))
     np.testing.assert_allclose(found, rates_of_the_published_loop(3e-3, 2, 12, 1e-4), rtol=1e-4)
     np.testing.assert_allclose(clean[:3], [1.5e-3, 2.25e-3, 3e-3], rtol=1e-6)
     # What decays: weight_decay moves a parameter whose gradient is 0.
     for p, decayed in ((program, True), (plain, False)):
         ones = jax.tree.map(lambda x: jnp.ones(x.shape), p.abstract_params)
         zeros = jax.tree.map(jnp.zeros_like, ones)
-        updates = p.optimiser.transform.update(zeros, p.optimiser.transform.init(ones), ones)[0]
+        updates: Any = p.optimiser.transform.update(zeros, p.optimiser.transform.init(ones), ones)[0]
         block = updates["blocks"][0]
         places = (block["norm"]["scale"], block["norm"]["bias"], updates["head"]["bias"], block["layer"]["M"])
         assert [bool((u < 0).all()) for u in places] == [decayed] * 4

@@ -94,15 +94,18 @@ def test_every_program_of_a_run_normalises():
     """Raw samples under a normalisation are what normalised ones are without it: in training, evaluation and probe."""
     raw = np.random.default_rng(0).integers(-900, 900, (6, 4, 2)).astype(np.int16)
     labels, lengths = np.arange(6) % 3, np.array([4, 3, 2, 4, 1, 4])
+    plain = ((raw / 1000 - [0.1, 0.2]) / [0.5, 0.4]).astype(np.float32)
     found = []
     for spec, inputs in (
         (samples(normalisation=Normalisation(1000.0, (0.1, 0.2), (0.5, 0.4))), raw),
-        (samples(), ((raw / 1000 - [0.1, 0.2]) / [0.5, 0.4]).astype(np.float32)),
+        (samples(), plain),
     ):
-        program, state = fresh_of(small(), spec)
         batch = {"inputs": inputs, "lengths": lengths, "labels": labels, "weight": np.ones(6, np.float32)}
-        sums = make_eval_step(program)(state.params, state.stats, batch)
+        program, state = fresh_of(small(), spec)
         (block,) = make_probe_step(program, (1,))(state.params, batch)
+        # The rest with a layer that is quickly compiled.
+        program, state = fresh_of(small(**{"model.layer": "mlp", "model.options": {}}), spec)
+        sums = make_eval_step(program)(state.params, state.stats, batch)
         stacked = {key: value[None] for key, value in batch.items()}
         metrics = make_train_step(program)(state, stacked, jnp.asarray(0, jnp.int32))[1]
         found.append((sums.loss, block["energy"], metrics.loss, metrics.grad_norm))
