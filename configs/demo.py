@@ -10,7 +10,7 @@ each layer.
 from ml_collections import ConfigDict
 
 from configs.argument import parse_argument
-from configs.layers import options_of
+from configs.layers import MODEL, OPTIM, options_of
 
 STEPS = 400
 SEEDS = (0, 1, 2)
@@ -58,6 +58,7 @@ def get_config(argument: str | None = None) -> ConfigDict:
                 "depth": given["depth"],
                 "mixing": "half_glu1",
                 "dropout": 0.0,
+                **MODEL,
                 "options": LAYERS[given["layer"]],
             },
             "optim": {
@@ -66,6 +67,7 @@ def get_config(argument: str | None = None) -> ConfigDict:
                 "weight_decay": 0.04,
                 "warmup_steps": 50,
                 "groups": "BfastandCdecay",
+                **OPTIM,
             },
             "train": {
                 "steps": STEPS,

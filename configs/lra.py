@@ -21,7 +21,7 @@ The blocks here have layer norm; the published rows of S5 and the LRU are traine
 from ml_collections import ConfigDict
 
 from configs.argument import parse_argument
-from configs.layers import options_of
+from configs.layers import MODEL, OPTIM, options_of
 
 KEYS = {"task": str, "layer": str, "depth": int, "direction": str, "seeds": tuple, "smoke": bool}
 TRAINING_RECORDS = {"listops": 96_000}
@@ -102,8 +102,8 @@ def get_config(argument: str | None = None) -> ConfigDict:
     config = {
         "seeds": given.get("seeds", (0,)),
         "data": {"task": task, "length_window": (), "limit": 0, "smoke": False},
-        "model": {"layer": layer, **row["model"], "options": options_of(layer, **row["options"])},
-        "optim": {**row["optim"], "warmup_steps": round(row["warmup_epochs"] * per_epoch)},
+        "model": {"layer": layer, **MODEL, **row["model"], "options": options_of(layer, **row["options"])},
+        "optim": {**OPTIM, **row["optim"], "warmup_steps": round(row["warmup_epochs"] * per_epoch)},
         "train": {
             "steps": steps,
             "batch_size": row["batch_size"],

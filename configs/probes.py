@@ -11,7 +11,7 @@ adding), layer (a key of LAYERS), lr, seeds (3, 0:3 or 0+4+7), smoke. results.js
 from ml_collections import ConfigDict
 
 from configs.argument import parse_argument
-from configs.layers import options_of
+from configs.layers import MODEL, OPTIM, options_of
 
 TASKS = ("parity", "mod3", "s3", "a5", "copy", "adding")
 WIDTH = 48
@@ -56,6 +56,7 @@ def get_config(argument: str | None = None) -> ConfigDict:
                 "depth": 1,
                 "mixing": "full_glu",
                 "dropout": 0.0,
+                **MODEL,
                 "options": options_of(layer, **options),
             },
             "optim": {
@@ -64,6 +65,7 @@ def get_config(argument: str | None = None) -> ConfigDict:
                 "weight_decay": 0.0,
                 "warmup_steps": steps // 20,
                 "groups": "BfastandCdecay",
+                **OPTIM,
             },
             "train": {
                 "steps": steps,

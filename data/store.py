@@ -51,10 +51,10 @@ def write(
 ) -> None:
     """Writes the shards of all splits and TFDS's description of them. The same records give the same bytes.
 
-    Features: symbols (None,) ids or (None, channels) samples of the task's dtype; second, the same; label, one of the classes, or
-    labels (None,) uint8 of the steps, with UNLABELLED where there is none. One shard is in memory at no time: examples
-    go to the file as they come. Shards that `journal` knows are there already and are left out of `Indexed` splits.
-    Raises DataError if a file cannot be written.
+    Features: symbols (None,) ids or (None, channels) samples of the task's dtype; second, the same; label, one of the
+    classes, or labels (None,) uint8 of the steps, with UNLABELLED where there is none. No shard is ever in memory:
+    examples go to the file as they come. Shards that `journal` knows are there already; `Indexed` splits go on behind
+    them. Raises DataError if a file cannot be written.
     """
     features = _features(spec)
     serializer = example_serializer.ExampleSerializer(features.get_serialized_info())  # pyright: ignore[reportArgumentType]

@@ -1,6 +1,6 @@
 """One block: norm, layer, mixing over channels, residual."""
 
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +9,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from models.contract import Layer
+from models.norm import BatchNorm, Moments, Norm
 from scans import Choice
 
 
@@ -27,11 +28,13 @@ class Mixing(Choice):
     GELU = "gelu"
 
 
-def drop(x: Float[Array, "B T D"], rate: float, key: jax.Array | None) -> Float[Array, "B T D"]:
-    """Dropout with one mask for all times of a sequence; none without a key."""
+def drop(
+    x: Float[Array, "B T D"], rate: float, key: jax.Array | None, *, shared_over_time: bool = True
+) -> Float[Array, "B T D"]:
+    """Dropout, with one mask for all times of a sequence or one for each; none without a key."""
     if key is None or rate == 0:
         return x
-    keep = jax.random.bernoulli(key, 1 - rate, (x.shape[0], 1, x.shape[2]))
+    keep = jax.random.bernoulli(key, 1 - rate, (x.shape[0], 1 if shared_over_time else x.shape[1], x.shape[2]))
     return x * keep / (1 - rate)
 
 
@@ -64,28 +67,46 @@ class Mix(nnx.Module):
         return drop(mixed, self.dropout, outer)
 
 
+class BlockOutput(NamedTuple):
+    """The output, the diagnostics, and the moments of batch norm (None without it)."""
+
+    x: Float[Array, "B T D"]
+    diagnostics: dict[str, Array]
+    moments: Moments | None
+
+
 class Block(nnx.Module):
-    """x + Mix(Layer(LayerNorm(x))).
+    """x + Mix(Layer(Norm(x))).
 
     Norm and biases make padded positions non-zero, so the layer gets the mask in every block.
     """
 
-    def __init__(self, layer: Layer, width: int, mixing: Mixing, dropout: float, *, rngs: nnx.Rngs):
-        self.norm = nnx.LayerNorm(width, rngs=rngs)
+    def __init__(
+        self, layer: Layer, width: int, mixing: Mixing, dropout: float, norm: Norm = Norm.LAYER, *, rngs: nnx.Rngs
+    ):
+        self.norm = BatchNorm(width) if norm is Norm.BATCH else nnx.LayerNorm(width, rngs=rngs)
         self.layer = layer
         self.mix = Mix(width, mixing, dropout, rngs=rngs)
 
     def __call__(
         self,
         x: Float[Array, "B T D"],
-        mask: Bool[Array, "B T"],
+        mask: Bool[Array, "B T"] | None,
         *,
         key: jax.Array | None = None,
         probe: tuple[int, ...] | None = None,
-    ) -> tuple[Float[Array, "B T D"], dict[str, Array]]:
-        """The output and diagnostics: with `probe` those of `models.contract.Layer`, and whether x is `finite`."""
-        h, _, diagnostics = self.layer(self.norm(x), mask=mask, probe=probe)
+        moments: Moments | None = None,
+    ) -> BlockOutput:
+        """Diagnostics are, with `probe`, those of `models.contract.Layer`, and whether x is `finite`.
+
+        moments: what batch norm uses instead of the moments of this batch.
+        """
+        if isinstance(self.norm, BatchNorm):
+            normed, moments = self.norm(x, mask, moments)
+        else:
+            normed, moments = self.norm(x), None
+        h, _, diagnostics = self.layer(normed, mask=mask, probe=probe)
         x = x + self.mix(h, key)
         if probe is not None:
             diagnostics = {**diagnostics, "finite": jnp.isfinite(x).all()}
-        return x, lax.stop_gradient(diagnostics)
+        return BlockOutput(x, lax.stop_gradient(diagnostics), moments)

@@ -38,10 +38,11 @@ class LayerSpec:
 
 def _roles(
     recurrence: str = "", inputs: str = "", outputs: str = "", skip: str = "", constant: str = "", projection: str = "",
-    elements: str = "", step_size: str = "",
+    elements: str = "", step_size: str = "", basis: str = "",
 ) -> dict[str, Role]:  # fmt: skip
     named = {
         Role.RECURRENCE: recurrence,
+        Role.BASIS: basis,
         Role.STEP_SIZE: step_size,
         Role.INPUT: inputs,
         Role.OUTPUT: outputs,
@@ -55,7 +56,7 @@ def _roles(
 
 LAYERS: dict[str, LayerSpec] = {
     "rotrnn": LayerSpec(
-        RotRNNConfig, RotRNN, _roles("gamma_log theta theta_log M", "B", "C C_backward", "D", constant="xi")
+        RotRNNConfig, RotRNN, _roles("gamma_log theta theta_log", "B", "C C_backward", "D", constant="xi", basis="M")
     ),
     "lru": LayerSpec(
         LRUConfig,

@@ -4,13 +4,15 @@ from scans import Choice
 
 
 class Role(Choice):
-    """RECURRENCE: decays, phases, bases. STEP_SIZE: Delta. INPUT, OUTPUT, SKIP: B, C and D. CONSTANT: not trained.
+    """RECURRENCE: decays, phases. BASIS: the matrix behind a basis. STEP_SIZE: Delta. INPUT, OUTPUT, SKIP: B, C and D.
 
-    PROJECTION: a dense matrix of a layer that has no diagonal recurrence. ELEMENTS: the projection to the elements of
-    matrices that are multiplied over time, whose rate decides how long the products stay bounded.
+    CONSTANT: not trained. PROJECTION: a dense matrix of a layer that has no diagonal recurrence. ELEMENTS: the
+    projection to the elements of matrices that are multiplied over time, whose rate decides how long the products stay
+    bounded.
     """
 
     RECURRENCE = "recurrence"
+    BASIS = "basis"
     STEP_SIZE = "step_size"
     INPUT = "input"
     OUTPUT = "output"

@@ -1,14 +1,17 @@
-"""Encoder, stack of blocks and head: labels of whole sequences, or of their steps."""
+"""Encoder, stack of blocks and head: labels of whole sequences, of their steps, or of pairs of sequences."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Bool, Float, Int, Num
+from jaxtyping import Array, Float, Int, Num
 
 from data.spec import InputKind, TaskKind, TaskSpec
 from models.block import Block
+from models.norm import Stats
+from models.padding import Padding, masked_mean
 
 
 class Encoder(nnx.Module):
@@ -29,46 +32,82 @@ class Encoder(nnx.Module):
         return self.dense(inputs)
 
 
-def masked_mean(x: Float[Array, "B T D"], mask: Bool[Array, "B T"]) -> Float[Array, "B D"]:
-    """Mean over the valid steps of each sequence (at least one)."""
-    return jnp.where(mask[..., None], x, 0).sum(1) / mask.sum(1, keepdims=True)
+class PairHead(nnx.Module):
+    """Dense(D -> classes) o GELU o Dense(4D -> D) on [u, v, u - v, u v], u and v the pooled documents of a pair.
+
+    Source: lindermanlab/S5 and state-spaces/s4, whose head for LRA Retrieval differs from the official one.
+    """
+
+    def __init__(self, width: int, classes: int, *, rngs: nnx.Rngs):
+        self.hidden = nnx.Linear(4 * width, width, rngs=rngs)
+        self.out = nnx.Linear(width, classes, rngs=rngs)
+
+    def __call__(self, pooled: Float[Array, "2B D"]) -> Float[Array, "B classes"]:
+        """All first documents, then all second ones -> logits of the pairs."""
+        u, v = jnp.split(pooled, 2)
+        return self.out(jax.nn.gelu(self.hidden(jnp.concatenate([u, v, u - v, u * v], -1))))
+
+
+def as_sequences(pairs: Num[Array, "B 2 ..."]) -> Num[Array, "2B ..."]:
+    """Pairs as twice as many sequences: all first ones, then all second ones."""
+    return jnp.swapaxes(pairs, 0, 1).reshape(-1, *pairs.shape[2:])
+
+
+class Output(NamedTuple):
+    """Logits, (B, classes) or at every step (B, T, classes); diagnostics and moments have an entry for each block."""
+
+    logits: Float[Array, "B *T classes"]
+    diagnostics: list[dict[str, Array]]
+    moments: Stats
 
 
 class SequenceModel(nnx.Module):
-    """Encoder -> blocks -> (mean over valid steps, to classify the whole) -> Dense(D -> classes).
+    """Encoder -> blocks -> (mean over time, to classify the whole) -> head.
 
-    Padding has no influence on any output: layers hold their state over it and the mean leaves it out.
+    The head is Dense(D -> classes), or `PairHead`: both sequences of a pair go through one encoder, in one batch.
     """
 
     def __init__(
-        self, task: TaskSpec, width: int, depth: int, make_block: Callable[[nnx.Rngs], Block], *, rngs: nnx.Rngs
+        self,
+        task: TaskSpec,
+        width: int,
+        depth: int,
+        make_block: Callable[[nnx.Rngs], Block],
+        padding: Padding = Padding.FULL,
+        *,
+        rngs: nnx.Rngs,
     ):
-        self.pooled = task.kind is TaskKind.CLASSIFICATION
+        self.kind, self.padding = task.kind, padding
         self.encoder = Encoder(task, width, rngs=rngs)
         self.blocks = nnx.List([make_block(rngs) for _ in range(depth)])
-        self.head = nnx.Linear(width, task.classes, rngs=rngs)
+        head = PairHead if task.kind is TaskKind.PAIRS else nnx.Linear
+        self.head = head(width, task.classes, rngs=rngs)
 
     def __call__(
         self,
-        inputs: Num[Array, "B T *channels"],
-        lengths: Int[Array, " B"],
+        inputs: Num[Array, "B ..."],
+        lengths: Int[Array, "B ..."],
         *,
         key: jax.Array | None = None,
         probe: tuple[int, ...] | None = None,
-    ) -> tuple[Float[Array, "B *T classes"], list[dict[str, Array]]]:
-        """Logits, (B, classes) or at every step (B, T, classes), and one dict of diagnostics per block.
-
-        Args:
-            inputs: token ids or channels, padded on the right.
-            lengths: valid steps of each sequence, at least 1.
-            key: switches dropout on.
-            probe: times at which state energies are wanted, see `models.contract.Layer`.
+        stats: Stats | None = None,
+    ) -> Output:
+        """Args:
+        inputs: token ids (B, T) or channels (B, T, C), padded on the right; of pairs (B, 2, T) or (B, 2, T, C).
+        lengths: valid steps of each sequence (B,), at least 1; of pairs (B, 2).
+        key: switches dropout on.
+        probe: times at which state energies are wanted, see `models.contract.Layer`.
+        stats: what batch norm uses (evaluation); None: the moments of this batch, over all 2B sequences of pairs.
         """
-        mask = jnp.arange(inputs.shape[1]) < lengths[:, None]
+        if self.kind is TaskKind.PAIRS:
+            inputs, lengths = as_sequences(inputs), as_sequences(lengths)
+        mask, pool = self.padding.masks(lengths, inputs.shape[1])
         x = self.encoder(inputs)
-        diagnostics = []
+        diagnostics, moments = [], []
         for depth, block in enumerate(self.blocks):
             block_key = None if key is None else jax.random.fold_in(key, depth)
-            x, found = block(x, mask, key=block_key, probe=probe)
+            x, found, used = block(x, mask, key=block_key, probe=probe, moments=None if stats is None else stats[depth])
             diagnostics.append(found)
-        return self.head(masked_mean(x, mask) if self.pooled else x), diagnostics
+            moments.append(used)
+        labels_whole = self.kind in (TaskKind.CLASSIFICATION, TaskKind.PAIRS)
+        return Output(self.head(masked_mean(x, pool) if labels_whole else x), diagnostics, tuple(moments))

@@ -14,7 +14,8 @@ from data.spec import InputKind, TaskKind, TaskSpec
 from models import block
 from models.block import Mix, Mixing, drop
 from models.build import ModelConfig, abstract_model, initial_params, split_model
-from models.sequence import Encoder, masked_mean
+from models.padding import masked_mean
+from models.sequence import Encoder
 
 WIDTH = 4
 LAYER_OPTIONS = {"rotrnn": {"state_size": 8, "heads": 2, "orthogonal": "identity"}, "lru": {"state_size": 4}}
@@ -232,14 +233,14 @@ def test_probe_gives_one_row_per_block_without_gradient():
 
     @jax.jit
     def run(params):
-        logits, rows = nnx.merge(graphdef, params)(inputs, lengths, probe=(1, 9))
+        logits, rows, _ = nnx.merge(graphdef, params)(inputs, lengths, probe=(1, 9))
         return rows[0]["energy"].sum() + rows[1]["energy_t"].sum(), (logits, rows)
 
     grads, (logits, rows) = jax.grad(run, has_aux=True)(params)
     assert len(rows) == 2
     assert all(row["finite"] and row["energy"].shape == (4,) and row["energy_t"].shape == (2,) for row in rows)
     assert not any(g.any() for g in jax.tree.leaves(grads))
-    plain, none = jax.jit(lambda: nnx.merge(graphdef, params)(inputs, lengths))()
+    plain, none, _ = jax.jit(lambda: nnx.merge(graphdef, params)(inputs, lengths))()
     np.testing.assert_allclose(logits, plain, rtol=0, atol=1e-6)
     assert none == [{}, {}]
 

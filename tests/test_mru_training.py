@@ -32,7 +32,7 @@ def updated(rule, gradient):
     config = tiny_config("mru").model
     params = jax.tree.map(lambda x: np.linspace(-1, 1, x.size).reshape(x.shape), abstract_model(config, TASK)[1])
     optimiser = make_optimiser(
-        params, "mru", GroupOption.STANDARD, lr=1e-2, ssm_lr=1.0, weight_decay=0.05, warmup_steps=0, steps=100,
+        params, ("mru",) * 2, GroupOption.STANDARD, lr=1e-2, ssm_lr=1.0, weight_decay=0.05, warmup_steps=0, steps=100,
         elements=rule,
     )  # fmt: skip
 

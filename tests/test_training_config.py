@@ -61,6 +61,17 @@ REFUSED = {
         "options.normalise: .* 'no': expected one of xi, folded",
     ),
     "unknown groups": ({"optim.groups": "all"}, "config.optim.groups: .* 'all': expected one of standard, BandCdecay"),
+    "unknown schedule": ({"optim.schedule": "s5"}, "config.optim.schedule: .* 's5': expected one of clean, published"),
+    "unknown decay": ({"optim.decay": "all"}, "config.optim.decay: .* 'all': expected one of clean, published"),
+    "an end above the peak": (
+        {"optim.lr_min": 2e-3},
+        r"lr_min=0.002 must be in 0..0.001, the smaller of lr and ssm_lr",
+    ),
+    "a negative end": ({"optim.lr_min": -1e-7}, "lr_min=-1e-07 must be in 0"),
+    "unknown norm": ({"model.norm": "group"}, "config.model.norm: .* 'group': expected one of layer, batch"),
+    "unknown padding": ({"model.padding": "mask"}, "model.padding: .* expected one of full, pool_only, none"),
+    "momentum 1": ({"model.bn_momentum": 1.0}, "0 <= bn_momentum < 1 is needed, got 1.0"),
+    "sublayers of no language model": ({"model.sublayers": ("rotrnn",)}, "are for backbone=language: leave them at"),
     "unknown reaction": ({"on_nonfinite": "wait"}, "config.on_nonfinite: .* expected one of stop, continue"),
     "no seed": ({"seeds": ()}, r"seeds must be distinct, at least one, got \(\)"),
     "a seed twice": ({"seeds": (1, 2, 1)}, r"seeds must be distinct, at least one, got \(1, 2, 1\)"),
@@ -96,6 +107,10 @@ def test_a_key_that_an_older_file_lacks_takes_its_default():
     older = as_json(config)
     del older["published"], older["on_nonfinite"], older["schema"], older["data"]["limit"]
     del older["model"]["options"]["output_init"]
+    for key in ("norm", "bn_momentum", "padding", "backbone", "sublayers"):
+        del older["model"][key]
+    for key in ("schedule", "decay", "lr_min"):
+        del older["optim"][key]
     newer = from_config_dict(older)
     assert {key: value for key, value in flat(newer).items() if value != flat(config)[key]} == {"published": ""}
     assert flat(newer)["model.options.output_init"] == "by_init"

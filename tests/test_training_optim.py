@@ -1,5 +1,6 @@
 """Optimiser groups and rates."""
 
+import dataclasses
 import math
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 from tiny import TASK, tiny_config
 
 from configs.layers import options_of
-from models.build import abstract_model
+from data.spec import TaskKind
+from models.build import Backbone, ModelConfig, abstract_model
 from models.registry import LAYERS
 from training.optim import (
+    Decay,
     Group,
     GroupOption,
     cosine_with_warmup,
@@ -22,7 +25,9 @@ from training.optim import (
     make_optimiser,
     parameter_table,
     path_names,
+    published_schedule,
 )
+from training.state import make_program
 
 # What lindermanlab/S5 calls opt_config and dt_global, for B, C and D of every layer and the step sizes of S5; all
 # others are the same in each option.
@@ -79,7 +84,9 @@ def abstract_params(layer: str, changes: dict[str, Any]):
 @pytest.mark.parametrize(("layer", "changes"), VARIANTS.values(), ids=VARIANTS)
 def test_every_parameter_has_the_group_of_the_table(layer, changes, option):
     params = abstract_params(layer, changes)
-    found = {"/".join(path_names(path)): g for path, g in jax.tree.leaves_with_path(groups(params, layer, option))}
+    found = {
+        "/".join(path_names(path)): g for path, g in jax.tree.leaves_with_path(groups(params, (layer,) * 2, option))
+    }
     assert len(found) == len(jax.tree.leaves(params)) > 15
     assert found == {path: expected_group(layer, path, option) for path in found}
 
@@ -97,7 +104,7 @@ def test_a_renamed_parameter_raises(layer):
     for path, _ in jax.tree.leaves_with_path(abstract_params(layer, {})):
         *names, last = path_names(path)
         with pytest.raises(ValueError, match=f"{last}_new"):
-            group_of((*names, f"{last}_new"), layer, GroupOption.STANDARD)
+            group_of((*names, f"{last}_new"), (layer,) * 2, GroupOption.STANDARD)
 
 
 @pytest.mark.parametrize(
@@ -105,16 +112,17 @@ def test_a_renamed_parameter_raises(layer):
 )
 def test_an_unknown_place_raises(path):
     with pytest.raises(ValueError, match="/".join(path)):
-        group_of(path, "rotrnn", GroupOption.STANDARD)
+        group_of(path, ("rotrnn",), GroupOption.STANDARD)
+
+
+BOTH = ("rotrnn", "rotrnn")
 
 
 def stepped(option: GroupOption, gradient: float, steps: int = 1):
     """Path -> parameter before and after `steps` updates with `gradient` everywhere, and its group."""
     abstract = abstract_params("rotrnn", {"normalise": "init", "direction": "forward"})
     params = jax.tree.map(lambda x: np.linspace(-1, 1, x.size, dtype=np.float32).reshape(x.shape), abstract)
-    optimiser = make_optimiser(
-        params, "rotrnn", option, lr=1e-2, ssm_lr=1e-3, weight_decay=0.1, warmup_steps=0, steps=100
-    )
+    optimiser = make_optimiser(params, BOTH, option, lr=1e-2, ssm_lr=1e-3, weight_decay=0.1, warmup_steps=0, steps=100)
 
     @jax.jit
     def update(new, state):
@@ -125,7 +133,7 @@ def stepped(option: GroupOption, gradient: float, steps: int = 1):
     new, state = params, optimiser.transform.init(params)
     for _ in range(steps):
         new, state = update(new, state)
-    members = groups(params, "rotrnn", option)
+    members = groups(params, BOTH, option)
     return {
         "/".join(path_names(path)): (old, np.asarray(now), group)
         for (path, old), now, group in zip(
@@ -176,17 +184,102 @@ def test_rates_over_a_run(warmup, steps):
         np.testing.assert_allclose(rates[warmup:], 0.25 * (1 + np.cos(np.pi * share)), rtol=1e-5, atol=1e-7)
 
 
+def over(schedule, updates):
+    """The rates of the given updates."""
+    return np.array([schedule(u) for u in updates])
+
+
+def test_a_clean_schedule_ends_at_its_smallest_rate():
+    rate = cosine_with_warmup(0.5, 4, 20, 0.02)
+    np.testing.assert_allclose(over(rate, (4, 12, 20, 25)), [0.5, 0.26, 0.02, 0.02], rtol=1e-6)
+
+
+def rates_of_the_published_loop(peak, warmup, steps, lr_min):
+    """The loop of lindermanlab/S5 in words: a step runs at the rate that stands, then the next one is set from s."""
+    rates, standing = [], peak
+    for s in range(steps):
+        rates.append(standing)
+        if s < warmup:
+            standing = peak * (s + 1) / warmup
+        else:
+            end = steps - warmup
+            standing = lr_min + (peak - lr_min) * 0.5 * (1 + math.cos(math.pi * min(s, end) / end))
+    return rates
+
+
+@pytest.mark.parametrize(("warmup", "lr_min"), [(3, 0.0), (0, 0.0), (0, 1e-7), (3, 0.01)])
+def test_the_published_schedule_is_that_of_the_published_loop(warmup, lr_min):
+    rate = published_schedule(0.5, warmup, 12, lr_min)
+    expected = rates_of_the_published_loop(0.5, warmup, 12, lr_min)
+    np.testing.assert_allclose(over(rate, range(12)), expected, rtol=1e-5, atol=1e-7)
+    assert expected[0] == 0.5
+
+
+def test_quirks_of_the_published_schedule():
+    """4 epochs of 3 steps, one of them warm-up: full rate first, the cosine begun late, nothing left for the last."""
+    rates = over(published_schedule(0.9, 3, 12), range(12))
+    np.testing.assert_allclose(rates[:4], [0.9, 0.3, 0.6, 0.9], rtol=1e-6)
+    np.testing.assert_allclose(rates[4], 0.45 * (1 + math.cos(math.pi / 3)), rtol=1e-6)
+    assert rates[9] > 0
+    assert rates[10:].tolist() == [0.0, 0.0]
+    # All of a run in its warm-up: no step of a cosine is left, none is divided by.
+    np.testing.assert_allclose(over(published_schedule(1.0, 2, 2), (0, 1)), [1.0, 0.5])
+
+
+def test_the_config_chooses_schedule_and_decay():
+    changes = {"optim.schedule": "published", "optim.decay": "published", "optim.lr_min": 1e-4, "optim.warmup_steps": 2}
+    program, plain = (make_program(tiny_config("rotrnn", c), TASK) for c in (changes, {"optim.warmup_steps": 2}))
+    found, clean = (over(p.optimiser.lr, range(12)) for p in (program, plain))
+    np.testing.assert_allclose(found, rates_of_the_published_loop(3e-3, 2, 12, 1e-4), rtol=1e-4)
+    np.testing.assert_allclose(clean[:3], [1.5e-3, 2.25e-3, 3e-3], rtol=1e-6)
+    # What decays: weight_decay moves a parameter whose gradient is 0.
+    for p, decayed in ((program, True), (plain, False)):
+        ones = jax.tree.map(lambda x: jnp.ones(x.shape), p.abstract_params)
+        zeros = jax.tree.map(jnp.zeros_like, ones)
+        updates: Any = p.optimiser.transform.update(zeros, p.optimiser.transform.init(ones), ones)[0]
+        block = updates["blocks"][0]
+        places = (block["norm"]["scale"], block["norm"]["bias"], updates["head"]["bias"], block["layer"]["M"])
+        assert [bool((u < 0).all()) for u in places] == [decayed] * 4
+        assert (updates["encoder"]["dense"]["kernel"] < 0).all()
+
+
+@pytest.mark.parametrize("option", GroupOption)
+@pytest.mark.parametrize("layer", ["rotrnn", "s5"])
+def test_published_decay_spares_no_norm_and_no_bias(layer, option):
+    params = abstract_params(layer, {})
+    layers = (layer,) * 2
+    found, clean = (groups(params, layers, option, decay) for decay in (Decay.PUBLISHED, Decay.CLEAN))
+    for (path, group), old in zip(jax.tree.leaves_with_path(found), jax.tree.leaves(clean), strict=True):
+        moved = old is Group.NO_DECAY or path_names(path)[-1] == "M"
+        assert group is (Group.REGULAR if moved else old), path
+
+
+def test_every_block_is_grouped_by_its_own_layer():
+    """W_in of MRU makes matrices, W_in of the MLP beside it is a matrix; what is tied is not decayed."""
+    options = options_of("mru", **SIZES["mru"], sublayers=4)
+    config = ModelConfig("mru", 4, 2, options=options, backbone=Backbone.LANGUAGE, sublayers=("mru", "mlp"))
+    spec = dataclasses.replace(TASK, kind=TaskKind.LANGUAGE, classes=TASK.input_width)
+    params = abstract_model(config, spec)[1]
+    assert config.layers == ("mru", "mlp") * 2
+    found = groups(params, config.layers, GroupOption.STANDARD)
+    assert [found["blocks"][i]["layer"]["W_in"] for i in range(4)] == [Group.ELEMENTS, Group.REGULAR] * 2
+    assert found["embedding"] is found["norm"]["scale"] is found["blocks"][3]["norm"]["scale"] is Group.NO_DECAY
+    first, *lines = parameter_table(params, config.layers, GroupOption.STANDARD).splitlines()
+    assert first.endswith(" parameters; 2 blocks like blocks/0, 2 blocks like blocks/1")
+    assert [line.split()[-1] for line in lines if "/W_in" in line] == ["elements", "regular"]
+
+
 def test_the_logged_rate_is_that_of_the_regular_group():
     params = abstract_params("lru", {})
     optimiser = make_optimiser(
-        params, "lru", GroupOption.STANDARD, lr=0.3, ssm_lr=0.1, weight_decay=0.0, warmup_steps=2, steps=8
+        params, ("lru",) * 2, GroupOption.STANDARD, lr=0.3, ssm_lr=0.1, weight_decay=0.0, warmup_steps=2, steps=8
     )
     assert optimiser.lr(2) == pytest.approx(0.3)
 
 
 def test_the_table_shows_each_parameter_with_its_group():
     params = abstract_params("lru", {"direction": "forward"})
-    first, *lines = parameter_table(params, "lru", GroupOption.STANDARD).splitlines()
+    first, *lines = parameter_table(params, ("lru",) * 2, GroupOption.STANDARD).splitlines()
     total = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
     assert first == f"{total:,} parameters; 2 blocks like blocks/0"
     shown = {line.split()[0]: line.split()[-1] for line in lines}

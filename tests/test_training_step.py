@@ -90,7 +90,7 @@ def test_a_seed_alone_is_the_same_seed_among_others(layer, place):
     states, metrics = trained(layer, SEEDS)
     alone, alone_metrics = trained(layer, (SEEDS[place],))
     for state, state_alone in zip(states, alone, strict=True):
-        for part in ("params", "opt", "alive"):
+        for part in ("params", "stats", "opt", "alive"):
             assert_same_bits(of_seed(getattr(state, part), place), of_seed(getattr(state_alone, part), 0))
     for found, found_alone in zip(metrics, alone_metrics, strict=True):
         assert_same_bits(of_seed(found, place), of_seed(found_alone, 0))
@@ -120,7 +120,7 @@ def test_dropout_is_drawn_anew_for_each_seed_and_step(three):
     losses = [first_step(train_step, alike, batch, step).loss for step in (1, 2)]
     assert len(np.unique(losses)) == 6
     weighted = {key: value[0] for key, value in batch.items()} | {"weight": np.ones(BATCH, np.float32)}
-    assert len(np.unique(make_eval_step(program)(alike.params, weighted).loss)) == 1
+    assert len(np.unique(make_eval_step(program)(alike.params, alike.stats, weighted).loss)) == 1
 
 
 def test_training_learns():
@@ -147,7 +147,7 @@ def test_a_poisoned_seed_keeps_its_last_finite_state_and_disturbs_nobody(three):
         assert kept["head"]["bias"][0] == np.inf  # what was planted; nothing is computed from it
         kept["head"]["bias"][0] = clean[2].params["head"]["bias"][1, 0]
         assert_same_bits(kept, of_seed(clean[2].params, 1))
-    assert tensor_names(program.abstract_params)[metrics[2].bad[1]] == "the loss"
+    assert tensor_names(states[0])[metrics[2].bad[1]] == "the loss"
     # Afterwards the seed is skipped: nothing new is found, and nothing is measured.
     assert [metrics[later].bad[1] for later in (3, 4)] == [FINE, FINE]
     assert np.isnan([metrics[later].loss[1] for later in (3, 4)]).all()
@@ -162,14 +162,14 @@ def test_a_rate_that_is_too_large_leaves_the_last_finite_parameters():
     assert all(np.isfinite(leaf).all() for state in states for leaf in jax.tree.leaves((state.params, state.opt)))
     assert_same_bits(states[broken + 1].params, states[broken].params)
     assert not states[broken + 1].alive[0]
-    name = tensor_names(program.abstract_params)[bad[broken]]
+    name = tensor_names(states[0])[bad[broken]]
     assert name == "the loss" or name.startswith(("the gradient of ", "the update of "))
 
 
 def test_tensor_names_follow_the_order_of_what_is_checked():
-    program = plain()[0]
+    program, _, state = plain()
     paths = ["/".join(path_names(path)) for path, _ in jax.tree.leaves_with_path(program.abstract_params)]
-    names = tensor_names(program.abstract_params)
+    names = tensor_names(state)
     assert names[0] == "the loss"
     assert names[1 : len(paths) + 1] == [f"the gradient of {path}" for path in paths]
     assert names[len(paths) + 1 :] == [f"the update of {path}" for path in paths]
@@ -178,7 +178,7 @@ def test_tensor_names_follow_the_order_of_what_is_checked():
 @pytest.mark.parametrize("path", [("encoder", "dense", "kernel"), ("head", "bias")])
 def test_the_first_tensor_that_is_not_finite_is_found(path):
     """Loss and gradients are fine, the first moment of one parameter is not: its update is named."""
-    program, train_step, state = plain()
+    _, train_step, state = plain()
 
     def spoil(where, leaf):
         names = path_names(where)
@@ -186,7 +186,7 @@ def test_the_first_tensor_that_is_not_finite_is_found(path):
 
     spoilt = state._replace(opt=jax.tree.map_with_path(spoil, state.opt))
     found = first_step(train_step, spoilt, stacked_batch(SPLIT, (0,), 0, BATCH))
-    assert tensor_names(program.abstract_params)[found.bad[0]] == f"the update of {'/'.join(path)}"
+    assert tensor_names(state)[found.bad[0]] == f"the update of {'/'.join(path)}"
 
 
 def reference_scores(logits, labels, weight):
@@ -235,7 +235,7 @@ def test_metrics_of_a_step_are_those_before_it():
     params = jax.tree.map(lambda leaf: leaf[0], state.params)
 
     def loss(params):
-        logits, _ = nnx.merge(program.graphdef, params)(batch["inputs"][0], batch["lengths"][0])
+        logits = nnx.merge(program.graphdef, params)(batch["inputs"][0], batch["lengths"][0]).logits
         return score_labels(logits, batch["labels"][0], None).loss / BATCH, logits
 
     (value, logits), gradients = jax.jit(jax.value_and_grad(loss, has_aux=True))(params)
@@ -248,11 +248,11 @@ def test_metrics_of_a_step_are_those_before_it():
 
 def test_evaluation_is_exact_over_the_whole_split(three):
     """41 records in batches of 8: fillers count for nothing, the mean is over records."""
-    eval_step, params = make_eval_step(dropping("rotrnn", SEEDS)[0]), three[0][-1].params
+    eval_step, (params, stats, *_) = make_eval_step(dropping("rotrnn", SEEDS)[0]), three[0][-1]
     split, mesh = tiny_split(41, seed=1), make_mesh(8, "batch")
-    found = evaluate(eval_step, params, split, 8, mesh)
+    found = evaluate(eval_step, params, stats, split, 8, mesh)
     (whole,) = evaluation_batches(split, 41)
-    sums = jax.device_get(eval_step(params, whole))
+    sums = jax.device_get(eval_step(params, stats, whole))
     np.testing.assert_allclose(found["loss"], sums.loss / 41, rtol=1e-5)
     np.testing.assert_array_equal(found["accuracy"], sums.correct.astype(np.float64) / 41)
     assert found["loss"].dtype == np.float64

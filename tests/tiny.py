@@ -48,7 +48,12 @@ def stacked_batch(split: MemorySplit, seeds: tuple[int, ...], step: int, batch_s
 
 def fresh(config: ExperimentConfig) -> tuple[Program, TrainState]:
     """The program of `TASK` and its state before the first step, without the reference of the probe."""
-    program = make_program(config, TASK)
+    return fresh_of(config, TASK)
+
+
+def fresh_of(config: ExperimentConfig, task: TaskSpec) -> tuple[Program, TrainState]:
+    """The same for another task."""
+    program = make_program(config, task)
     return program, initial_state(program, initial_params_of_all(program), ())
 
 

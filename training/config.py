@@ -16,7 +16,7 @@ from models.registry import LAYERS, layer_spec
 from models.roles import Role
 from scans import Choice
 from training.errors import ConfigError
-from training.optim import GroupOption, WInScaling
+from training.optim import Decay, GroupOption, Schedule, WInScaling
 
 SCHEMA = 2
 
@@ -58,7 +58,8 @@ class OptimConfig:
     """lr: peak rate of the `regular` group. ssm_lr: peak rate of the recurrence. groups: see `training.optim`.
 
     w_in_rate: the rate of MRU's W_in as a share of lr. w_in_scaling: see `training.optim.ElementsRule`.
-    Warm-up is linear over warmup_steps, then a cosine to 0 at the last step.
+    Warm-up is linear over warmup_steps, then a cosine to lr_min at the last step. schedule, decay: this and sound
+    groups, or what published runs did instead.
     """
 
     lr: float
@@ -68,10 +69,17 @@ class OptimConfig:
     groups: GroupOption = GroupOption.STANDARD
     w_in_rate: float = 1.0
     w_in_scaling: WInScaling = WInScaling.NONE
+    schedule: Schedule = Schedule.CLEAN
+    decay: Decay = Decay.CLEAN
+    lr_min: float = 0.0
 
     def __post_init__(self):
         if self.lr <= 0 or self.ssm_lr <= 0:
             raise ValueError(f"optim: rates must be positive, got lr={self.lr}, ssm_lr={self.ssm_lr}")
+        if not 0 <= self.lr_min <= min(self.lr, self.ssm_lr):
+            raise ValueError(
+                f"optim: lr_min={self.lr_min} must be in 0..{min(self.lr, self.ssm_lr)}, the smaller of lr and ssm_lr"
+            )
         if self.w_in_rate <= 0:
             raise ValueError(f"optim: w_in_rate={self.w_in_rate} must be positive")
         if self.weight_decay < 0 or self.warmup_steps < 0:

@@ -18,7 +18,7 @@ def describe(config: ExperimentConfig, data_dir: Path) -> str:
     """Resolved keys, parameter table with groups, state size, state of the data, published number."""
     program = make_program(config, task_spec(config.data.request))
     keys = "\n".join(f"  {key} = {value!r}" for key, value in flat(config).items())
-    table = parameter_table(program.abstract_params, config.model.layer, config.optim.groups)
+    table = parameter_table(program.abstract_params, config.model.layers, config.optim.groups, config.optim.decay)
     try:
         sizes = {name: len(split) for name, split in load_data(config, data_dir).splits.items()}
         data = f"ready, {sizes}" + (" (smoke: made in memory)" if config.data.smoke else f" in {data_dir}")

@@ -8,20 +8,21 @@ import numpy as np
 from jax.sharding import Mesh
 
 from data.batching import evaluation_batches
+from data.spec import TaskKind, TaskSpec
 from data.splits import Split
 from training.loss import Sums
 from training.mesh import split_batch
 
 
 def evaluate(
-    eval_step: Callable[[Any, Any], Sums], params: Any, split: Split, batch_size: int, mesh: Mesh
+    eval_step: Callable[[Any, Any, Any], Sums], params: Any, stats: Any, split: Split, batch_size: int, mesh: Mesh
 ) -> dict[str, np.ndarray]:
-    """Mean loss and accuracy of every seed over all labels of a split, summed in float64.
+    """Mean loss (nats) and accuracy of every seed over all labels of a split, summed in float64.
 
     Where steps are labelled also `accuracy_by_step` (S, T), NaN at a step without a label.
     """
     placed = split_batch(mesh, seeds=False)
-    pending = [eval_step(params, jax.device_put(b, placed)) for b in evaluation_batches(split, batch_size)]
+    pending = [eval_step(params, stats, jax.device_put(b, placed)) for b in evaluation_batches(split, batch_size)]
     loss, correct, count = (
         np.sum([np.asarray(part, np.float64) for part in column], 0) for column in zip(*pending, strict=True)
     )
@@ -31,6 +32,22 @@ def evaluate(
         return found
     with np.errstate(invalid="ignore"):
         return found | {"accuracy_by_step": correct / count}
+
+
+def metric_of(task: TaskSpec) -> str:
+    """By what the models of a task are compared: "accuracy", or "loss" where text is predicted."""
+    return "loss" if task.kind is TaskKind.LANGUAGE else "accuracy"
+
+
+def selection_values(task: TaskSpec, found: dict[str, np.ndarray]) -> np.ndarray:
+    """What the best evaluation of each seed is chosen by, the larger the better; NaN where the loss is not finite."""
+    value = -found["loss"] if metric_of(task) == "loss" else found["accuracy"]
+    return np.where(np.isfinite(found["loss"]), value, np.nan)
+
+
+def bits(loss: np.ndarray) -> np.ndarray:
+    """Nats -> bits, per label."""
+    return loss / np.log(2)
 
 
 def binomial_interval(accuracy: float, count: int) -> tuple[float, float]:
@@ -47,7 +64,10 @@ def interval_text(accuracy: float, count: int) -> str:
     return f"95 % interval of one test on {count} records {100 * low:.1f} to {100 * high:.1f} %"
 
 
-def guesses_line(baselines: Mapping[str, float]) -> str:
-    """What simple guesses score, to stand beside every accuracy."""
-    scores = ", ".join(f"{name.replace('_', ' ')} {100 * value:.1f} %" for name, value in baselines.items())
-    return f"guessing: {scores}"
+def guesses_line(baselines: Mapping[str, float], metric: str = "accuracy") -> str:
+    """What simple guesses score, to stand beside every accuracy, or beside every loss in nats."""
+    written = {
+        name: f"{100 * value:.1f} %" if metric == "accuracy" else f"{value:.3f} nats"
+        for name, value in baselines.items()
+    }
+    return "guessing: " + ", ".join(f"{name.replace('_', ' ')} {text}" for name, text in written.items())

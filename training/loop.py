@@ -20,12 +20,12 @@ from data.prepared import Opened, open_data, smoke_data
 from training import checkpoint
 from training.config import ExperimentConfig, OnNonFinite
 from training.errors import NonFiniteError
-from training.evaluate import evaluate, guesses_line, interval_text
+from training.evaluate import bits, evaluate, guesses_line, interval_text, metric_of, selection_values
 from training.mesh import make_mesh, replicated, split_batch
 from training.optim import parameter_table
-from training.probe import probe_batch, probe_rows, probe_times
+from training.probe import probe_batch, probe_lengths, probe_rows, probe_times
 from training.start import begin
-from training.state import Program, TrainState, initial_params_of_all, make_program
+from training.state import Affine, Program, TrainState, initial_params_of_all, make_program
 from training.step import (
     FINE,
     StepMetrics,
@@ -59,7 +59,7 @@ def train(config: ExperimentConfig, workdir: Path, data_dir: Path) -> None:
     Raises ConfigError and DataError before anything is written if the run cannot start, NonFiniteError if it stops.
     """
     data = load_data(config, data_dir)
-    program = make_program(config, data.spec)
+    program = make_program(config, data.spec, data.affine and Affine(*data.affine))
     steps_per_epoch(data.splits["train"], config.train.batch_size)
     mesh = make_mesh(config.train.batch_size, "train.batch_size")
     make_mesh(config.train.eval_batch_size, "train.eval_batch_size")
@@ -90,9 +90,9 @@ class Run:
         self.eval_step = make_eval_step(program)
         self.probe_step = make_probe_step(program, times)
         batch = probe_batch(data.splits["val"], config.train.probe_size)
-        self.probe_lengths = batch["lengths"]
+        self.probe_lengths = probe_lengths(batch, config.model.padding)
         self.probe_inputs = jax.device_put(batch, replicated(self.mesh))
-        self.guesses = guesses_line(data.baselines["val"])
+        self.guesses = guesses_line(data.baselines["val"], metric_of(program.task))
         self.repairs: list[str] = []
         self.stopped: list[str] = []
         self.began = time.monotonic()
@@ -105,7 +105,9 @@ class Run:
         fresh, diagnostics = begin(self.program, params, self.probe_step, self.probe_inputs)
         state, start = self._restore(jax.device_put(fresh, replicated(self.mesh)))
         self._stop_if_asked(state)
-        self.log.say(parameter_table(self.program.abstract_params, config.model.layer, config.optim.groups))
+        self.log.say(
+            parameter_table(self.program.abstract_params, config.model.layers, config.optim.groups, config.optim.decay)
+        )
         with MetricsLog(self.workdir / METRICS, start or None) as self.metrics:
             self._repaired(self.metrics.repairs)
             if start == config.train.steps:
@@ -188,15 +190,28 @@ class Run:
 
     def _evaluate(self, state: TrainState, step: int) -> TrainState:
         """Validation of all seeds; keeps each one's best."""
-        found = evaluate(self.eval_step, state.params, self.splits["val"], self.config.train.eval_batch_size, self.mesh)
+        size = self.config.train.eval_batch_size
+        found = evaluate(self.eval_step, state.params, state.stats, self.splits["val"], size, self.mesh)
+        task = self.program.task
+        if metric_of(task) == "loss":
+            found["bits"] = bits(found["loss"])
         for i, seed in enumerate(self.config.seeds):
-            self._write(step, seed, "val", {name: found[name][i] for name in ("loss", "accuracy")})
+            self._write(
+                step, seed, "val", {name: found[name][i] for name in ("loss", "accuracy", "bits") if name in found}
+            )
+        self.log.say(f"step {step}: validation {self._scores(found)}; {self.guesses}")
+        value = jnp.asarray(selection_values(task, found), jnp.float32)
+        return state._replace(best=keep_best(state, jnp.asarray(step), value))
+
+    def _scores(self, found: dict[str, np.ndarray]) -> str:
+        """The metric of every seed, in words."""
+        seeds = ", ".join(map(str, self.config.seeds))
+        if metric_of(self.program.task) == "loss":
+            losses = " ".join(f"{loss:.3f}" for loss in found["loss"])
+            return f"loss {losses} nats, {' '.join(f'{b:.3f}' for b in found['bits'])} bits (seeds {seeds})"
         accuracies = " ".join(f"{100 * a:.1f}" for a in found["accuracy"])
         spread = interval_text(float(found["accuracy"].mean()), len(self.splits["val"]))
-        seeds = ", ".join(map(str, self.config.seeds))
-        self.log.say(f"step {step}: validation accuracy {accuracies} % (seeds {seeds}; {spread}); {self.guesses}")
-        value = np.where(np.isfinite(found["loss"]), found["accuracy"], np.nan)
-        return state._replace(best=keep_best(state, jnp.asarray(step), jnp.asarray(value, jnp.float32)))
+        return f"accuracy {accuracies} % (seeds {seeds}; {spread})"
 
     def _save(self, state: TrainState, step: int) -> None:
         self.metrics.sync()
@@ -212,7 +227,7 @@ class Run:
         batch = training_batch(self.splits["train"], seed, step - 1, train.batch_size)
         blocks = self.probe_step(state.params, jax.device_put(batch, replicated(self.mesh)))
         broken = [f", first in the output of blocks/{i}" for i, d in enumerate(blocks) if not d["finite"][place]]
-        tensor = tensor_names(self.program.abstract_params)[index]
+        tensor = tensor_names(state)[index]
         return f"seed {seed}, step {step}: {tensor} is not finite{broken[0] if broken else ''}"
 
     def _stop_on(self, trouble: list[str], state: TrainState, step: int) -> None:

@@ -1,10 +1,11 @@
 """Optimiser groups by parameter path: every parameter in exactly one, decided by what it is for."""
 
 import math
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, assert_never
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from models.registry import layer_spec
@@ -15,9 +16,9 @@ Params = Any
 
 
 class Group(Choice):
-    """SSM: Adam at ssm_lr. REGULAR: AdamW at lr. NO_DECAY: Adam at lr (biases, norms). B_SLOW: AdamW at ssm_lr.
+    """SSM: Adam at ssm_lr. REGULAR: AdamW at lr. NO_DECAY: Adam at lr (biases, norms, embedding).
 
-    ELEMENTS: AdamW at its share of lr, see `ElementsRule`. FROZEN: constant.
+    B_SLOW: AdamW at ssm_lr. ELEMENTS: AdamW at its share of lr, see `ElementsRule`. FROZEN: constant.
     """
 
     SSM = "ssm"
@@ -43,6 +44,27 @@ class GroupOption(Choice):
     B_FAST_AND_C_DECAY = "BfastandCdecay"
     NO_BC_DECAY = "noBCdecay"
     STANDARD_DT_GLOBAL = "standard_dt_global"
+
+
+class Schedule(Choice):
+    """How a rate moves over a run of `steps` updates, W of them warm-up.
+
+    CLEAN: `cosine_with_warmup`. PUBLISHED: `published_schedule`, that of lindermanlab/S5 with its quirks.
+    """
+
+    CLEAN = "clean"
+    PUBLISHED = "published"
+
+
+class Decay(Choice):
+    """Which parameters are pulled to 0. CLEAN: those that `Group` says.
+
+    PUBLISHED: as in lindermanlab/S5, where the label meant to spare the norms matches no parameter, so that norms and
+    all biases are decayed too; and as in its fork for RotRNN, where the matrix behind the basis is (AdamW at lr).
+    """
+
+    CLEAN = "clean"
+    PUBLISHED = "published"
 
 
 class WInScaling(Choice):
@@ -76,28 +98,31 @@ class ElementsRule(NamedTuple):
 PLAIN = ElementsRule()
 
 
-def group_of(path: tuple[str, ...], layer: str, option: GroupOption) -> Group:
-    """The group of the parameter at `path`, e.g. ("blocks", "0", "layer", "theta").
+def group_of(path: tuple[str, ...], layers: tuple[str, ...], option: GroupOption, decay: Decay = Decay.CLEAN) -> Group:
+    """The group of the parameter at `path`, e.g. ("blocks", "0", "layer", "theta"); layers: that of each block.
 
     Raises ValueError for a path that no rule knows: a renamed parameter must not slip into a default.
     """
     match path:
-        case ("blocks", _, "layer", name):
+        case ("blocks", block, "layer", name):
+            layer = layers[int(block)]
             roles = layer_spec(layer).roles
             if name not in roles:
                 raise ValueError(f"parameter {'/'.join(path)}: layer {layer} gives no role to {name!r}")
-            return _group_of_role(roles[name], option)
-        case ("blocks", _, "norm", "scale" | "bias") | (*_, "bias"):
-            return Group.NO_DECAY
+            return _group_of_role(roles[name], option, decay)
+        case ("blocks", _, "norm", "scale" | "bias") | ("norm", "scale") | ("embedding",) | (*_, "bias"):
+            return Group.REGULAR if decay is Decay.PUBLISHED else Group.NO_DECAY
         case ("encoder" | "head", *_, "kernel") | ("blocks", _, "mix", _, "kernel"):
             return Group.REGULAR
     raise ValueError(f"parameter {'/'.join(path)} has no optimiser group")
 
 
-def _group_of_role(role: Role, option: GroupOption) -> Group:
+def _group_of_role(role: Role, option: GroupOption, decay: Decay) -> Group:
     match role:
         case Role.RECURRENCE:
             return Group.SSM
+        case Role.BASIS:
+            return Group.REGULAR if decay is Decay.PUBLISHED else Group.SSM
         case Role.STEP_SIZE:
             return Group.REGULAR if option is GroupOption.STANDARD_DT_GLOBAL else Group.SSM
         case Role.PROJECTION:
@@ -127,15 +152,47 @@ def path_names(path: tuple[Any, ...]) -> tuple[str, ...]:
     return tuple(jax.tree_util.keystr((key,), simple=True) for key in path)
 
 
-def groups(params: Params, layer: str, option: GroupOption) -> Params:
+def groups(params: Params, layers: tuple[str, ...], option: GroupOption, decay: Decay = Decay.CLEAN) -> Params:
     """The group of every parameter, as a tree of the same form."""
-    return jax.tree.map_with_path(lambda path, _: group_of(path_names(path), layer, option), params)
+    return jax.tree.map_with_path(lambda path, _: group_of(path_names(path), layers, option, decay), params)
 
 
-def cosine_with_warmup(peak: float, warmup_steps: int, steps: int) -> optax.Schedule:
-    """Linear to `peak` over warmup_steps (the first step is not lost at rate 0), then a cosine to 0 at `steps`."""
+def cosine_with_warmup(peak: float, warmup_steps: int, steps: int, lr_min: float = 0.0) -> optax.Schedule:
+    """Linear to `peak` over warmup_steps (the first step is not lost at rate 0), then a cosine to lr_min at `steps`."""
     first = peak / max(warmup_steps, 1)
-    return optax.warmup_cosine_decay_schedule(first, peak, warmup_steps, max(steps, warmup_steps + 1))
+    return optax.warmup_cosine_decay_schedule(first, peak, warmup_steps, max(steps, warmup_steps + 1), lr_min)
+
+
+def published_schedule(peak: float, warmup_steps: int, steps: int, lr_min: float = 0.0) -> optax.Schedule:
+    """The rate of update u = 0, 1, ... in lindermanlab/S5, which sets it *after* each step s, from s:
+
+        r(s) = peak (s + 1) / W                                               s < W
+        r(s) = lr_min + (peak - lr_min) (1 + cos(pi min(s, E) / E)) / 2       else, E = steps - W
+
+    so that update 0 runs at the full peak, update u > 0 at r(u - 1), the cosine starts W steps into its course, and the
+    last W updates but one run at exactly lr_min.
+    """
+    cosine_steps = max(steps - warmup_steps, 1)
+
+    def rate(update: jax.typing.ArrayLike) -> jax.Array:
+        step = jnp.asarray(update) - 1
+        warming = peak * (step + 1) / max(warmup_steps, 1)
+        cosine = (1 + jnp.cos(jnp.pi * (jnp.minimum(step, cosine_steps) / cosine_steps))) / 2
+        after = jnp.where(step < warmup_steps, warming, lr_min + (peak - lr_min) * cosine)
+        return jnp.where(step < 0, peak, after)
+
+    return rate
+
+
+def schedule_of(kind: Schedule) -> Callable[[float, int, int, float], optax.Schedule]:
+    """(peak, warmup_steps, steps, lr_min) -> the rate of each update."""
+    match kind:
+        case Schedule.CLEAN:
+            return cosine_with_warmup
+        case Schedule.PUBLISHED:
+            return published_schedule
+        case unreachable:
+            assert_never(unreachable)
 
 
 class Optimiser(NamedTuple):
@@ -146,12 +203,17 @@ class Optimiser(NamedTuple):
 
 
 def make_optimiser(
-    params: Params, layer: str, option: GroupOption, *, lr: float, ssm_lr: float, weight_decay: float,
-    warmup_steps: int, steps: int, elements: ElementsRule = PLAIN,
+    params: Params, layers: tuple[str, ...], option: GroupOption, *, lr: float, ssm_lr: float, weight_decay: float,
+    warmup_steps: int, steps: int, elements: ElementsRule = PLAIN, schedule: Schedule = Schedule.CLEAN,
+    decay: Decay = Decay.CLEAN, lr_min: float = 0.0,
 ) -> Optimiser:  # fmt: skip
-    """Adam or AdamW per group (b1 0.9, b2 0.999, eps 1e-8), each on its own schedule and clipped by itself."""
+    """Adam or AdamW per group (b1 0.9, b2 0.999, eps 1e-8), each on its own schedule and clipped by itself.
+
+    lr_min: where the schedules end (a peak below it stays as it is).
+    """
     rates = (lr, ssm_lr, lr * elements.rate)
-    fast, slow, own = (cosine_with_warmup(rate, warmup_steps, steps) for rate in rates)
+    make = schedule_of(schedule)
+    fast, slow, own = (make(rate, warmup_steps, steps, min(lr_min, rate)) for rate in rates)
     own_decay = weight_decay if elements.weight_decay is None else elements.weight_decay
     moving = {
         Group.SSM: optax.adam(slow),
@@ -164,18 +226,18 @@ def make_optimiser(
     for group, rule in moving.items():
         limit = elements.clip if group is Group.ELEMENTS else elements.clip_others
         transforms[group] = rule if limit is None else optax.chain(optax.clip_by_global_norm(limit), rule)
-    return Optimiser(optax.partition(transforms, groups(params, layer, option)), fast)
+    return Optimiser(optax.partition(transforms, groups(params, layers, option, decay)), fast)
 
 
-def parameter_table(params: Params, layer: str, option: GroupOption) -> str:
-    """One line a parameter: path, shape, group; blocks after the first, which are alike, are counted only."""
+def parameter_table(params: Params, layers: tuple[str, ...], option: GroupOption, decay: Decay = Decay.CLEAN) -> str:
+    """One line a parameter: path, shape, group; of blocks with the same layer, which are alike, only the first."""
     leaves = jax.tree.leaves_with_path(params)
     total = sum(leaf.size for _, leaf in leaves)
-    shown = [(path_names(path), leaf) for path, leaf in leaves]
-    depth = len({names[1] for names, _ in shown if names[0] == "blocks"})
+    first = {name: str(layers.index(name)) for name in dict.fromkeys(layers)}
     lines = [
-        f"  {'/'.join(names):<28} {leaf.shape!s:<16} {group_of(names, layer, option)}"
-        for names, leaf in shown
-        if names[0] != "blocks" or names[1] == "0"
+        f"  {'/'.join(names):<28} {leaf.shape!s:<16} {group_of(names, layers, option, decay)}"
+        for names, leaf in ((path_names(path), leaf) for path, leaf in leaves)
+        if names[0] != "blocks" or names[1] in first.values()
     ]
-    return "\n".join([f"{total:,} parameters; {depth} blocks like blocks/0", *lines])
+    alike = ", ".join(f"{layers.count(name)} blocks like blocks/{place}" for name, place in first.items())
+    return "\n".join([f"{total:,} parameters; {alike}", *lines])

@@ -29,6 +29,7 @@ import jax
 import numpy as np
 
 from data.splits import Batch, Split
+from models.padding import Padding
 from training.state import EnergyRef
 
 POINTS = 16
@@ -45,6 +46,13 @@ def probe_times(length: int) -> tuple[int, ...]:
 def probe_batch(split: Split, size: int) -> Batch:
     """The first `size` records (or all there are)."""
     return split.gather(np.arange(min(size, len(split))))
+
+
+def probe_lengths(batch: Batch, padding: Padding) -> np.ndarray:
+    """The steps that are input to the layers, of every sequence of the probe: the valid ones, or all of them."""
+    lengths = batch["lengths"]
+    steps = batch["inputs"].shape[lengths.ndim]
+    return (lengths if padding is Padding.FULL else np.full_like(lengths, steps)).reshape(-1)
 
 
 def energy_refs(diagnostics: list[dict[str, Any]]) -> tuple[EnergyRef | None, ...]:

@@ -12,12 +12,12 @@ from data.registry import folder_of
 from training import checkpoint
 from training.config import ExperimentConfig
 from training.errors import ConfigError
-from training.evaluate import binomial_interval, evaluate, guesses_line, interval_text
+from training.evaluate import binomial_interval, bits, evaluate, guesses_line, interval_text, metric_of
 from training.files import write_json
 from training.loop import load_data
 from training.mesh import make_mesh
 from training.start import abstract_state
-from training.state import TrainState, make_program
+from training.state import Affine, Program, TrainState, make_program
 from training.step import make_eval_step
 from training.workdir import CHECKPOINTS, RESULTS, read_config, refuse_other_data
 
@@ -36,16 +36,17 @@ def score(workdir: Path, data_dir: Path, split: str, which: str, step_rescale: f
     read_results(workdir / RESULTS)  # damage is said before the work and not after it
     data = load_data(config, data_dir)
     refuse_other_data(workdir, run, data.content_sha256)
-    program = make_program(config, data.spec)
+    program = make_program(config, data.spec, data.affine and Affine(*data.affine))
     restored = checkpoint.restore(workdir / CHECKPOINTS, abstract_state(program), step, read_only=True)
     if restored is None:
         raise ConfigError(f"{workdir} has no checkpoint yet: train it first")
     state: TrainState = restored.tree
-    params = state.best.params if which == "best" else state.params
+    source = state.best if which == "best" else state
     mesh = make_mesh(config.train.eval_batch_size, "train.eval_batch_size")
-    found = evaluate(make_eval_step(program), params, data.splits[split], config.train.eval_batch_size, mesh)
+    size = config.train.eval_batch_size
+    found = evaluate(make_eval_step(program), source.params, source.stats, data.splits[split], size, mesh)
     steps = np.asarray(state.best.step) if which == "best" else np.full(len(config.seeds), restored.step)
-    record = _record(config, data, split, which, steps, np.asarray(state.alive), found)
+    record = _record(program, data, split, which, steps, np.asarray(state.alive), found)
     record["step_rescale"] = step_rescale
     if repairs := [*restored.meta["repairs"], *restored.repairs]:
         record["repairs"] = repairs
@@ -81,7 +82,7 @@ def _step(which: str) -> int | None:
 
 
 def _record(
-    config: ExperimentConfig,
+    program: Program,
     data: Opened,
     split: str,
     which: str,
@@ -89,14 +90,15 @@ def _record(
     alive: np.ndarray,
     found: dict[str, np.ndarray],
 ) -> Record:
-    count = len(data.splits[split])
-    accuracy, by_step = found["accuracy"], found.get("accuracy_by_step")
+    config, metric, count = program.config, metric_of(program.task), len(data.splits[split])
+    accuracy, by_step, compared = found["accuracy"], found.get("accuracy_by_step"), found[metric]
+    selected = "lowest validation loss" if metric == "loss" else "best validation accuracy"
     seeds = {
         str(seed): {
             "accuracy": float(accuracy[i]),
             "loss": float(found["loss"][i]) if np.isfinite(found["loss"][i]) else None,
             "best_step" if which == "best" else "step": int(steps[i]),
-            "interval": list(binomial_interval(float(accuracy[i]), count)),
+            **_certainty(metric, found, i, count),
             "alive": bool(alive[i]),
             **({"accuracy_by_step": _by_step(by_step[i])} if by_step is not None else {}),
         }
@@ -107,13 +109,23 @@ def _record(
         "checkpoint": which,
         "data": "smoke" if config.data.smoke else folder_of(config.data.request),
         "partial": data.partial,
-        "policy": "best validation accuracy" if which == "best" else "no selection",
+        "policy": selected if which == "best" else "no selection",
+        "metric": metric,
+        "padding": config.model.padding.value,
         "count": count,
         "seeds": seeds,
-        "mean": float(accuracy.mean()),
-        "std": float(accuracy.std(ddof=1)) if len(accuracy) > 1 else None,
+        "mean": float(compared.mean()) if np.isfinite(compared).all() else None,
+        "std": float(compared.std(ddof=1)) if len(compared) > 1 and np.isfinite(compared).all() else None,
         "baselines": data.baselines[split],
     }
+
+
+def _certainty(metric: str, found: dict[str, np.ndarray], seed: int, count: int) -> Record:
+    """Beside an accuracy of `count` records its interval; of text, whose labels are many, the loss in bits instead."""
+    if metric == "accuracy":
+        return {"interval": list(binomial_interval(float(found["accuracy"][seed]), count))}
+    loss = found["loss"][seed]
+    return {"bits": float(bits(loss)) if np.isfinite(loss) else None}
 
 
 def _by_step(accuracy: np.ndarray) -> list[float | None]:
@@ -139,7 +151,6 @@ def _key(record: Record) -> tuple[str, str, float]:
 
 def summary_line(record: Record) -> str:
     """The record in one line, beside what guessing scores."""
-    spread = "" if record["std"] is None else f" +- {100 * record['std']:.1f}"
     dead = [seed for seed, values in record["seeds"].items() if not values["alive"]]
     halted = f"; not finite and held since: seed {', '.join(dead)}" if dead else ""
     lost = [seed for seed, values in record["seeds"].items() if values["loss"] is None]
@@ -147,7 +158,20 @@ def summary_line(record: Record) -> str:
     factor = record["step_rescale"]
     rate = "" if factor == 1 else f" with step sizes times {factor:g}"
     return (
-        f"{record['split']} accuracy {100 * record['mean']:.1f}{spread} % over {len(record['seeds'])} seed(s), "
+        f"{record['split']} {_mean_text(record)} over {len(record['seeds'])} seed(s), "
         f"{record['checkpoint']} checkpoint{rate}, {record['data']}; "
-        f"{interval_text(record['mean'], record['count'])}; {guesses_line(record['baselines'])}{halted}"
+        f"{_interval_text(record)}{guesses_line(record['baselines'], record['metric'])}{halted}"
     )
+
+
+def _mean_text(record: Record) -> str:
+    mean, std = record["mean"], record["std"]
+    if record["metric"] == "accuracy":
+        return f"accuracy {100 * mean:.1f}{'' if std is None else f' +- {100 * std:.1f}'} %"
+    if mean is None:
+        return "loss not finite"
+    return f"loss {mean:.3f}{'' if std is None else f' +- {std:.3f}'} nats ({bits(mean):.3f} bits)"
+
+
+def _interval_text(record: Record) -> str:
+    return f"{interval_text(record['mean'], record['count'])}; " if record["metric"] == "accuracy" else ""

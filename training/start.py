@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from data.spec import InputKind
+from data.spec import InputKind, TaskKind
 from training.probe import energy_refs
 from training.state import Params, Program, TrainState, initial_params_of_all, initial_state
 from training.step import make_probe_step
@@ -25,10 +25,11 @@ def begin(
 def abstract_state(program: Program) -> TrainState:
     """Shapes and dtypes of the state; nothing is computed."""
     task = program.task
+    pair = (2,) if task.kind is TaskKind.PAIRS else ()
     channels = () if task.input_kind is InputKind.TOKENS else (task.input_width,)
     inputs = {
-        "inputs": jnp.zeros((1, task.length, *channels), jnp.float32 if channels else jnp.uint8),
-        "lengths": jnp.ones(1, jnp.int32),
+        "inputs": jnp.zeros((1, *pair, task.length, *channels), task.dtype),
+        "lengths": jnp.ones((1, *pair), jnp.int32),
     }
     probe_step = make_probe_step(program, (1,))
     return jax.eval_shape(lambda: begin(program, initial_params_of_all(program), probe_step, inputs)[0])

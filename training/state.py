@@ -4,11 +4,13 @@ from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
-from data.spec import TaskSpec
-from models.build import abstract_model, initial_params
+from data.spec import InputKind, TaskSpec
+from models.build import abstract_model, check_task, initial_params, initial_stats
 from models.contract import ElementsConfig
+from models.norm import Stats
 from training.config import ExperimentConfig
 from training.errors import ConfigError
 from training.optim import ElementsRule, Optimiser, WInScaling, make_optimiser
@@ -26,36 +28,56 @@ class EnergyRef(NamedTuple):
 
 
 class Best(NamedTuple):
-    """The parameters of the best evaluation of a seed, its step (-1: none yet) and its value."""
+    """What the best evaluation of a seed was made with, its step (-1: none yet) and its value."""
 
     params: Params
+    stats: Stats
     step: jax.Array
     value: jax.Array
 
 
 class TrainState(NamedTuple):
-    """alive: False once a seed has met a non-finite value; it then keeps its last finite state."""
+    """stats: the running averages of batch norm; None for each block without it.
+
+    alive: False once a seed has met a non-finite value; it then keeps its last finite state.
+    """
 
     params: Params
+    stats: Stats
     opt: Any
     alive: jax.Array
     best: Best
     energy_ref: tuple[EnergyRef | None, ...]
 
 
+class Affine(NamedTuple):
+    """x = scale v + shift for stored samples v; (C,), or (T, C) where every step has its own. Not trained."""
+
+    scale: np.ndarray
+    shift: np.ndarray
+
+
 class Program(NamedTuple):
-    """What stays fixed over a run."""
+    """What stays fixed over a run. affine: how channels are normalised on the device; None: as they are, or tokens."""
 
     config: ExperimentConfig
     task: TaskSpec
     graphdef: nnx.GraphDef
     abstract_params: Params
     optimiser: Optimiser
+    affine: Affine | None = None
 
 
-def make_program(config: ExperimentConfig, task: TaskSpec) -> Program:
-    """Builds the model abstractly: no array is made. Raises ConfigError for sizes that do not fit."""
+def make_program(config: ExperimentConfig, task: TaskSpec, affine: Affine | None = None) -> Program:
+    """Builds the model abstractly: no array is made. Raises ConfigError for sizes that do not fit.
+
+    affine: for data whose statistics come with them; the default is the normalisation of the task.
+    """
     _refuse_short_memory(config, task)
+    try:
+        check_task(config.model, task)
+    except ValueError as error:
+        raise ConfigError(f"config.model: {error}") from error
     graphdef, params = abstract_model(config.model, task)
     optim = config.optim
     elements = ElementsRule(optim.w_in_rate)
@@ -64,7 +86,7 @@ def make_program(config: ExperimentConfig, task: TaskSpec) -> Program:
         elements = ElementsRule.published(optim.w_in_rate, order, task.length)
     optimiser = make_optimiser(
         params,
-        config.model.layer,
+        config.model.layers,
         optim.groups,
         lr=optim.lr,
         ssm_lr=optim.ssm_lr,
@@ -72,8 +94,28 @@ def make_program(config: ExperimentConfig, task: TaskSpec) -> Program:
         warmup_steps=optim.warmup_steps,
         steps=config.train.steps,
         elements=elements,
+        schedule=optim.schedule,
+        decay=optim.decay,
+        lr_min=optim.lr_min,
     )
-    return Program(config, task, graphdef, params, optimiser)
+    return Program(config, task, graphdef, params, optimiser, affine_of(task) if affine is None else affine)
+
+
+def affine_of(task: TaskSpec) -> Affine | None:
+    """(v / divisor - mean) / std as one product and one sum, in float32; None for a task without normalisation."""
+    if task.normalisation is None:
+        return None
+    std = np.array(task.normalisation.std)
+    scale, shift = 1 / (task.normalisation.divisor * std), -np.array(task.normalisation.mean) / std
+    return Affine(scale.astype(np.float32), shift.astype(np.float32))
+
+
+def features(program: Program, inputs: jax.Array) -> jax.Array:
+    """What the encoder takes: ids as they are, samples as float32, normalised by `Program.affine`."""
+    if program.task.input_kind is InputKind.TOKENS:
+        return inputs
+    samples = inputs.astype(jnp.float32)
+    return samples if program.affine is None else samples * program.affine.scale + program.affine.shift
 
 
 def _refuse_short_memory(config: ExperimentConfig, task: TaskSpec) -> None:
@@ -94,7 +136,9 @@ def initial_params_of_all(program: Program) -> Params:
 def initial_state(program: Program, params: Params, energy_ref: tuple[EnergyRef | None, ...]) -> TrainState:
     """The state of every seed before the first step, from its initial parameters."""
     seeds = len(program.config.seeds)
-    best = Best(params, jnp.full(seeds, -1, jnp.int32), jnp.full(seeds, -jnp.inf, jnp.float32))
+    stats = jax.tree.map(lambda leaf: jnp.stack([leaf] * seeds), initial_stats(program.config.model))
+    best = Best(params, stats, jnp.full(seeds, -1, jnp.int32), jnp.full(seeds, -jnp.inf, jnp.float32))
     # Fresh buffers: the step donates those of the state, and those of `best` must outlive it.
-    own = jax.tree.map(jnp.copy, params)
-    return TrainState(own, jax.vmap(program.optimiser.transform.init)(own), jnp.ones(seeds, bool), best, energy_ref)
+    own, own_stats = jax.tree.map(jnp.copy, (params, stats))
+    opt = jax.vmap(program.optimiser.transform.init)(own)
+    return TrainState(own, own_stats, opt, jnp.ones(seeds, bool), best, energy_ref)

@@ -9,10 +9,11 @@ import optax
 from flax import nnx
 from jax import lax
 
+from models.norm import Moments, Stats, running
 from training.loss import Sums, score_labels
 from training.optim import path_names
 from training.rng import Stream, stream_key
-from training.state import Best, Params, Program, TrainState
+from training.state import Best, Params, Program, TrainState, features
 
 FINE = -1
 """Value of `StepMetrics.bad` when everything is finite."""
@@ -42,10 +43,22 @@ def map_seeds(f: Callable, *args: Any) -> Any:
     return jax.vmap(f)(*args)
 
 
-def tensor_names(params: Params) -> list[str]:
-    """What `StepMetrics.bad` counts: the loss, every gradient, every updated parameter."""
-    paths = ["/".join(path_names(path)) for path, _ in jax.tree.leaves_with_path(params)]
-    return ["the loss", *(f"the gradient of {p}" for p in paths), *(f"the update of {p}" for p in paths)]
+def tensor_names(state: TrainState) -> list[str]:
+    """What `StepMetrics.bad` counts: the loss, every gradient, every updated parameter, every running average."""
+    paths = ["/".join(path_names(path)) for path, _ in jax.tree.leaves_with_path(state.params)]
+    averages = [f"blocks/{i}/norm" for i, moments in enumerate(state.stats) if moments is not None]
+    return [
+        "the loss",
+        *(f"the gradient of {p}" for p in paths),
+        *(f"the update of {p}" for p in paths),
+        *(f"the running {field} of {p}" for p in averages for field in Moments._fields),
+    ]
+
+
+def _averaged(stats: Stats, found: Stats, momentum: float) -> Stats:
+    """The running averages after a step whose batch had the moments `found`."""
+    pairs = zip(stats, found, strict=True)
+    return tuple(None if old is None or new is None else running(old, new, momentum) for old, new in pairs)
 
 
 def _first_bad(*trees: Any) -> jax.Array:
@@ -56,55 +69,65 @@ def _first_bad(*trees: Any) -> jax.Array:
 def make_train_step(program: Program) -> Callable[[TrainState, Any, jax.Array], tuple[TrainState, StepMetrics]]:
     """(state, batch over seeds, number of updates done) -> (state, metrics). The old state is given away."""
 
-    def forward(params, batch, key):
-        logits, _ = nnx.merge(program.graphdef, params)(batch["inputs"], batch["lengths"], key=key)
-        sums = score_labels(logits, batch["labels"], None)
-        return sums.mean_loss, sums.accuracy
+    model = program.config.model
 
-    def advance(params, opt, batch, seed, step):
-        key = stream_key(seed, Stream.DROPOUT, step) if program.config.model.dropout else None
-        (loss, accuracy), grads = jax.value_and_grad(forward, has_aux=True)(params, batch, key)
+    def forward(params, batch, key):
+        output = nnx.merge(program.graphdef, params)(features(program, batch["inputs"]), batch["lengths"], key=key)
+        sums = score_labels(output.logits, batch["labels"], None)
+        return sums.mean_loss, (sums.accuracy, output.moments)
+
+    def advance(old, batch, seed, step):
+        params, stats, opt = old
+        key = stream_key(seed, Stream.DROPOUT, step) if model.dropout else None
+        (loss, (accuracy, moments)), grads = jax.value_and_grad(forward, has_aux=True)(params, batch, key)
         updates, new_opt = program.optimiser.transform.update(grads, opt, params)
-        new_params = optax.apply_updates(params, updates)
-        bad = _first_bad(loss, grads, new_params)
-        new = jax.tree.map(lambda x, y: jnp.where(bad == FINE, x, y), (new_params, new_opt), (params, opt))
+        new_params, new_stats = optax.apply_updates(params, updates), _averaged(stats, moments, model.bn_momentum)
+        bad = _first_bad(loss, grads, new_params, new_stats)
+        new = jax.tree.map(lambda x, y: jnp.where(bad == FINE, x, y), (new_params, new_stats, new_opt), old)
         metrics = StepMetrics(loss, accuracy, optax.tree.norm(grads), jnp.asarray(program.optimiser.lr(step)), bad)
         return *new, bad == FINE, metrics
 
-    def rest(params, opt):
+    def rest(old):
         none = jnp.full((), jnp.nan)
-        return params, opt, jnp.asarray(False), StepMetrics(none, none, none, none, jnp.full((), FINE, jnp.int32))
+        return *old, jnp.asarray(False), StepMetrics(none, none, none, none, jnp.full((), FINE, jnp.int32))
 
     def train_step(state: TrainState, batch, step):
-        def one_seed(params, opt, alive, batch, seed):
-            return lax.cond(alive, lambda: advance(params, opt, batch, seed, step), lambda: rest(params, opt))
+        def one_seed(old, alive, batch, seed):
+            return lax.cond(alive, lambda: advance(old, batch, seed, step), lambda: rest(old))
 
-        seeds = jnp.asarray(program.config.seeds)
-        params, opt, alive, metrics = map_seeds(one_seed, state.params, state.opt, state.alive, batch, seeds)
-        return state._replace(params=params, opt=opt, alive=alive), metrics
+        old, seeds = (state.params, state.stats, state.opt), jnp.asarray(program.config.seeds)
+        params, stats, opt, alive, metrics = map_seeds(one_seed, old, state.alive, batch, seeds)
+        return state._replace(params=params, stats=stats, opt=opt, alive=alive), metrics
 
     return jax.jit(train_step, donate_argnums=0)
 
 
-def make_eval_step(program: Program) -> Callable[[Params, Any], Sums]:
-    """(parameters of all seeds, one batch for all) -> sums per seed; dropout off."""
+def make_eval_step(program: Program) -> Callable[[Params, Stats, Any], Sums]:
+    """(parameters and running averages of all seeds, one batch for all) -> sums per seed; dropout off."""
 
-    def eval_step(params, batch):
-        def one_seed(params):
-            logits, _ = nnx.merge(program.graphdef, params)(batch["inputs"], batch["lengths"])
-            return score_labels(logits, batch["labels"], batch["weight"])
+    def eval_step(params, stats, batch):
+        def one_seed(params, stats):
+            output = nnx.merge(program.graphdef, params)(
+                features(program, batch["inputs"]), batch["lengths"], stats=stats
+            )
+            return score_labels(output.logits, batch["labels"], batch["weight"])
 
-        return map_seeds(one_seed, params)
+        return map_seeds(one_seed, params, stats)
 
     return jax.jit(eval_step)
 
 
 def make_probe_step(program: Program, times: tuple[int, ...]) -> Callable[[Params, Any], list[dict[str, jax.Array]]]:
-    """(parameters of all seeds, one batch for all) -> diagnostics of every block, stacked over seeds."""
+    """(parameters of all seeds, one batch for all) -> diagnostics of every block, stacked over seeds.
+
+    Batch norm takes the moments of that batch, not the running averages: the energies depend on the parameters alone.
+    """
 
     def probe_step(params, batch):
         def one_seed(params):
-            return nnx.merge(program.graphdef, params)(batch["inputs"], batch["lengths"], probe=times)[1]
+            return nnx.merge(program.graphdef, params)(
+                features(program, batch["inputs"]), batch["lengths"], probe=times
+            ).diagnostics
 
         return map_seeds(one_seed, params)
 
@@ -121,6 +144,7 @@ def keep_best(state: TrainState, step: jax.Array, value: jax.Array) -> Best:
 
     return Best(
         jax.tree.map(choose, state.params, state.best.params),
+        jax.tree.map(choose, state.stats, state.best.stats),
         jnp.where(better, step, state.best.step).astype(jnp.int32),
         jnp.where(better, value, state.best.value).astype(jnp.float32),
     )
