@@ -15,6 +15,7 @@ import numpy as np
 
 from data.errors import DataError
 from data.examples import Example
+from data.sources import Limits, Member, SourceFile, Sources
 
 
 def wav(samples: Any, rate: int = 16_000, *, channels: int = 1, width: int = 2) -> bytes:
@@ -65,20 +66,20 @@ def write_folder(path: Path, files: dict[str, bytes]) -> None:
         (path / name).write_bytes(data)
 
 
-class FakeSources:
-    """Members of one archive or folder, as `data.sources.Sources` gives them."""
+class FakeSources(Sources):
+    """The members of one archive or folder."""
 
     def __init__(self, path: Path):
         self.path = path
 
-    def members(self, source: Any, pattern: re.Pattern[str], limits: Any) -> Iterator[Any]:
+    def members(self, source: SourceFile, pattern: re.Pattern[str], limits: Limits) -> Iterator[Member]:
         found = self._folder() if self.path.is_dir() else self._archive()
         for name, data in found:
             name = posixpath.normpath(name).removeprefix(source.root + "/")
             if pattern.fullmatch(name):
                 if len(data) > limits.member_bytes:
                     raise DataError(f"{name} is too large")
-                yield _Member(name, data)
+                yield Member(name, data)
 
     def facts(self) -> list[dict]:
         return [{"file": self.path.name, "official": False}]
@@ -97,10 +98,8 @@ class FakeSources:
                 yield path.relative_to(self.path).as_posix(), path.read_bytes()
 
 
-class _Member:
-    def __init__(self, name: str, data: bytes):
-        self.name = name
-        self.data = data
+def labels_of(examples: list[Example]) -> list[int]:
+    return [int(example.label) for example in examples if not isinstance(example.label, np.ndarray | None)]
 
 
 class Stored:

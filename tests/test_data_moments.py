@@ -47,9 +47,16 @@ def test_no_order_and_no_number_of_clips_costs_a_digit():
     loud = [Example(np.full(LENGTH, -(2**15) + k % 2, np.int16), 0) for k in range(1_000)]
     found = statistics(loud, LENGTH)
     np.testing.assert_allclose(found["position_std"] * 2**15, 0.5 * np.sqrt(1000 / 999), rtol=1e-15)
-    moments = Moments(1)
-    moments.clips, moments._sum, moments._squares = 10**6, np.array([-(10**6) * 2**15 + 1]), np.array([10**6 * 2**30])
-    assert moments.arrays()["position_mean"][0] == pytest.approx(-1 + 1e-6 / 2**15, rel=1e-15)
+
+
+def test_one_quieter_sample_among_a_million():
+    """-32767 once and else -32768: the deviation is 0.001, of squares that sum to more than float64 can tell apart."""
+    moments, count = Moments(1), 10**6
+    moments.clips, moments._sum = count, np.array([-count * 2**15 + 1])
+    moments._squares = np.array([(count - 1) * 2**30 + (2**15 - 1) ** 2])
+    found = moments.arrays()
+    assert found["position_mean"][0] == pytest.approx(-1 + 1e-6 / 2**15, rel=1e-15)
+    assert found["position_std"][0] * 2**15 == pytest.approx(1e-3, rel=1e-14)
 
 
 def test_the_published_normalisation():

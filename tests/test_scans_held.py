@@ -1,5 +1,7 @@
 """A diagonal system at a lower rate: exact for held inputs, near for slow ones."""
 
+import dataclasses
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -19,9 +21,8 @@ RATE = 16_000.0  # samples a second
 
 def systems(direction=Direction.FORWARD):
     """One drawn system of each family, float64."""
-    common = {"width": WIDTH, "direction": direction}
-    yield RotRNN(RotRNNConfig(state_size=8, heads=2, **common), rngs=nnx.Rngs(0)).system()
-    yield LRU(LRUConfig(state_size=6, **common), rngs=nnx.Rngs(1)).system()
+    yield RotRNN(RotRNNConfig(WIDTH, 8, 2, direction), rngs=nnx.Rngs(0)).system()
+    yield LRU(LRUConfig(WIDTH, 6, direction), rngs=nnx.Rngs(1)).system()
 
 
 def inputs(steps=STEPS, seed=0):
@@ -64,9 +65,9 @@ def test_both_directions_of_a_bidirectional_layer():
 
 @pytest.mark.usefixtures("x64")
 def test_it_is_what_a_zero_order_hold_does_for_s5():
-    config = {"width": WIDTH, "state_size": 8, "blocks": 2}
-    twice = S5(S5Config(**config, step_rescale=2.0), rngs=nnx.Rngs(0)).system()
-    found = held_system(S5(S5Config(**config), rngs=nnx.Rngs(0)).system(), 2)
+    config = S5Config(width=WIDTH, state_size=8, blocks=2)
+    twice = S5(dataclasses.replace(config, step_rescale=2.0), rngs=nnx.Rngs(0)).system()
+    found = held_system(S5(config, rngs=nnx.Rngs(0)).system(), 2)
     for name in ("log_mag", "phase", "b_re", "b_im", "c_re", "c_im"):
         np.testing.assert_allclose(getattr(found, name), getattr(twice, name), rtol=1e-5, atol=1e-7, err_msg=name)
 
