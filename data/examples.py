@@ -1,6 +1,7 @@
 """What the module of a data set makes: a stream of examples, and what is to be known about them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,17 +20,32 @@ class Example(NamedTuple):
     second: np.ndarray | None = None
 
 
+@dataclass(frozen=True)
+class Indexed:
+    """Examples that can be made from any place on, so that an interrupted preparation goes on where it stopped.
+
+    starting_at: index -> the examples from there to the end.
+    """
+
+    starting_at: Callable[[int], Iterator[Example]]
+
+    def __iter__(self) -> Iterator[Example]:
+        return self.starting_at(0)
+
+
 class Generated(NamedTuple):
     """What a data set makes. Each split is taken once, in order, to its end, and only then are the facts asked for: so
     a split may be a generator that holds little in memory.
 
     facts: () -> what the manifest says: version, source, seed, vocabulary, counts that were met, ...
     arrays: () -> name -> array, statistics of the training split that come with the data.
+    expected: how many examples there will be in all, for the progress; 0: not known.
     """
 
-    splits: dict[str, Iterable[Example]]
+    splits: Mapping[str, Iterable[Example]]
     facts: Callable[[], dict[str, Any]]
     arrays: Callable[[], dict[str, np.ndarray]] = dict
+    expected: int = 0
 
 
 class Choice(NamedTuple):

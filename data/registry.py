@@ -6,141 +6,166 @@ A data set is a module with the functions of `DataSet`; to add one, write it and
 
 import dataclasses
 import difflib
-import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
-from data import listops, probes
-from data.batching import Split, content_sha256
+import numpy as np
+
+from data import fsdd, images, listops, mnist, probes, retrieval, shakespeare, speech_commands, text, tinystories
 from data.errors import DataError
-from data.parallel import Progress, silent
-from data.spec import DataRequest, TaskSpec
+from data.examples import About, Choice, Example, Generated
+from data.parallel import Progress
+from data.sources import SourceFile, Sources
+from data.spec import DataRequest, TaskKind, TaskSpec
 
 
 class DataSet(Protocol):
-    """What the module of a data set offers. All raise DataError for a request that makes no sense."""
+    """What the module of a data set offers. All raise DataError for a request that makes no sense.
+
+    Splits are `data.splits.Records`; those of a set that always fits into memory are `MemorySplit`s.
+    """
+
+    @property
+    def CHOICES(self) -> Mapping[str, Mapping[str, Choice]]:
+        """Task -> name -> the ways in which it can be made or read."""
+        ...
+
+    def about(self, request: DataRequest, /) -> About:
+        """Source, licence and sizes."""
+        ...
 
     def task_spec(self, request: DataRequest, /) -> TaskSpec:
         """The shape of the task; needs no data."""
         ...
 
-    def generate(self, request: DataRequest, processes: int, progress: Progress, /) -> tuple[dict[str, Split], dict]:
-        """The splits train, val, test, and facts for the manifest; the same whatever the number of processes."""
+    def sources(self, request: DataRequest, /) -> tuple[SourceFile, ...]:
+        """What is downloaded or looked for; none for what is generated."""
+        ...
+
+    def generate(self, request: DataRequest, sources: Sources, processes: int, progress: Progress, /) -> Generated:
+        """The examples of all stored splits, and facts; the same whatever the number of processes."""
         ...
 
     def check(
-        self, request: DataRequest, splits: dict[str, Split], facts: dict, processes: int, progress: Progress, /
+        self, request: DataRequest, splits: Mapping[str, Any], facts: dict, processes: int, progress: Progress, /
     ) -> dict[str, float]:
         """Asserts what must hold of the stored records; returns statistics for the manifest."""
         ...
 
-    def smoke(self, request: DataRequest, /) -> dict[str, Split]:
-        """A tiny sample of the same shape, made in memory."""
+    def smoke(self, request: DataRequest, /) -> Mapping[str, Iterable[Example]]:
+        """A tiny sample of the same form, made in memory: the stored splits."""
         ...
 
-    def baselines(self, splits: dict[str, Split], /) -> dict[str, dict[str, float]]:
-        """Accuracy of simple guesses learned on train, for val and test."""
+
+@runtime_checkable
+class HasBaselines(Protocol):
+    """A data set with guesses that are better than `data.guesses.majority`."""
+
+    def baselines(self, request: DataRequest, splits: Mapping[str, Any], /) -> dict[str, dict[str, float]]:
+        """Accuracies on val and test of guesses learned on train."""
+        ...
+
+
+@runtime_checkable
+class HasNormalisation(Protocol):
+    """A data set whose samples are normalised by statistics that come with the prepared data."""
+
+    def normalisation_arrays(
+        self, request: DataRequest, arrays: dict[str, np.ndarray], /
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(scale, shift), float32: x = v scale + shift."""
+        ...
+
+
+@runtime_checkable
+class HasSegments(Protocol):
+    """A text."""
+
+    def segments(self, request: DataRequest, offsets: np.ndarray, /) -> np.ndarray:
+        """Where windows may not cross, from the offsets of the stored records."""
         ...
 
 
 DATA_SETS: dict[str, DataSet] = {
     "listops": listops,
+    "text": text,
+    "text_bytes": text,
+    "retrieval": retrieval,
+    "image": images,
+    "scifar": images,
+    "smnist": mnist,
+    "psmnist": mnist,
+    "sc35": speech_commands,
+    "sc10": speech_commands,
+    "fsdd": fsdd,
+    "shakespeare_char": shakespeare,
+    "tinystories": tinystories,
+    "tinystories_small": tinystories,
     **dict.fromkeys(probes.PROBES, probes),
 }
 
 
 def task_spec(request: DataRequest) -> TaskSpec:
     """The shape of the task; needs no data. Raises DataError for a request that makes no sense."""
-    return _data_set(request).task_spec(request)
+    spec = data_set(request).task_spec(request)
+    if request.steps is None:
+        return spec
+    if spec.kind is not TaskKind.LANGUAGE:
+        raise DataError(f"{request.task} has {spec.length} steps: another number is for windows of a text")
+    return dataclasses.replace(spec, length=request.steps)
 
 
-def prepare(request: DataRequest, data_dir: Path, *, processes: int | None = None, progress: Progress = silent) -> dict:
-    """Makes the data of `request` ready below `data_dir` and returns its manifest; at once if they are ready.
+def about(request: DataRequest) -> About:
+    """Source, licence and sizes of a data set."""
+    return data_set(request).about(request)
 
-    What is checked are the records read back from the files. Whether this process is killed or another one prepares
-    the same data, the folder has its name only when it is complete. `processes` (default: all cores) changes no byte.
-    Raises DataError for a bad request, a folder that is foreign or damaged, a failed check, an unwritable place.
+
+def folder_of(request: DataRequest) -> str:
+    """The folder of the prepared data below the data directory: "listops_24_96_limit6000".
+
+    It names whatever decides about the records: what was chosen, unless it is the default, and what is partial.
     """
-    from data import store
-
-    data_set, spec, folder = _data_set(request), task_spec(request), data_dir / request.folder
-    processes = processes or os.cpu_count() or 1
-
-    def write(temporary: Path) -> None:
-        splits, facts = data_set.generate(request, processes, progress)
-        store.write(temporary, request.folder, splits, spec.classes, progress)
-        facts = {"request": dataclasses.asdict(request), **facts}
-        manifest = store.manifest_of(temporary, request.folder, splits, facts)
-        manifest["statistics"] = _check_content(request, temporary, manifest, processes, progress)
-        store.save_manifest(temporary, manifest)
-
-    if not folder.exists():
-        store.create(folder, write, progress)
-    return store.read_manifest(folder, request.folder, _remedy(request, data_dir))
+    known = choices(request.task)
+    chosen = [value for name, value in sorted(request.choices) if known[name].stored and value != known[name].values[0]]
+    part = [] if request.limit is None else [f"limit{request.limit}"]
+    return "_".join([request.name, *chosen, *(["partial"] if request.partial else []), *part])
 
 
-def verify(request: DataRequest, data_dir: Path, *, processes: int | None = None, progress: Progress = silent) -> dict:
-    """Looks at prepared data again: the sha256 of every file, of the content, and all that `prepare` asserted.
-
-    Returns the manifest. Raises DataError for the first thing that is not as it should be.
-    """
-    from data import store
-
-    folder, remedy = data_dir / request.folder, _remedy(request, data_dir)
-    manifest = store.read_manifest(folder, request.folder, remedy)
-    store.check_hashes(folder, manifest, progress)
-    _check_content(request, folder, manifest, processes or os.cpu_count() or 1, progress)
-    return manifest
+def is_partial(request: DataRequest) -> bool:
+    """Whether what comes out is not the whole data set from its official source."""
+    return request.partial or request.limit is not None
 
 
-def _check_content(
-    request: DataRequest, folder: Path, manifest: dict, processes: int, progress: Progress
-) -> dict[str, float]:
-    """Reads the stored records back, compares them with the manifest, and lets the data set assert what must hold."""
-    from data import store
-
-    splits = store.read(folder, manifest, task_spec(request))
-    if (found := content_sha256(splits)) != manifest["content_sha256"]:
-        raise DataError(f"{folder}: content has sha256 {found} instead of {manifest['content_sha256']}")
-    return _data_set(request).check(request, splits, manifest, processes, progress)
+def choices(task: str) -> Mapping[str, Choice]:
+    """The ways in which a task can be made or read. Raises DataError for an unknown one."""
+    return data_set(DataRequest(task)).CHOICES.get(task, {})
 
 
-def open_splits(request: DataRequest, data_dir: Path) -> dict[str, Split]:
-    """The prepared splits "train", "val", "test", in memory.
-
-    Raises DataError if they are missing (naming the command that makes them) or damaged.
-    """
-    from data import store
-
-    spec, folder = task_spec(request), data_dir / request.folder
-    manifest = store.read_manifest(folder, request.folder, _remedy(request, data_dir))
-    return store.read(folder, manifest, spec)
-
-
-def smoke_splits(request: DataRequest) -> dict[str, Split]:
-    """A tiny sample made in memory, of the same task_spec as the real data."""
-    return _data_set(request).smoke(request)
-
-
-def baselines(request: DataRequest, splits: dict[str, Split]) -> dict[str, dict[str, float]]:
-    """Accuracies of simple guesses learned on train: {"val": {name: accuracy}, "test": {...}}."""
-    return _data_set(request).baselines(splits)
-
-
-def _data_set(request: DataRequest) -> DataSet:
+def data_set(request: DataRequest) -> DataSet:
     if request.task not in DATA_SETS:
         near = difflib.get_close_matches(request.task, DATA_SETS, n=1)
         hint = f", did you mean {near[0]!r}?" if near else ""
         raise DataError(f"unknown data set {request.task!r}{hint} (known: {', '.join(DATA_SETS)})")
+    known = DATA_SETS[request.task].CHOICES.get(request.task, {})
+    for name, value in request.choices:
+        if name not in known:
+            raise DataError(f"{request.task} has no choice {name!r} (it has: {', '.join(known) or 'none'})")
+        if value not in known[name].values:
+            raise DataError(f"{name}={value!r}: expected one of {', '.join(known[name].values)}")
     return DATA_SETS[request.task]
 
 
-def _remedy(request: DataRequest, data_dir: Path) -> str:
+def remedy(request: DataRequest, data_dir: Path) -> str:
     """The command that prepares the request."""
+    known = choices(request.task)
     parts = [f"run: python -m scripts.prepare_data {request.task} --data_dir={data_dir}"]
     if request.length_window is not None:
         low, high = request.length_window
         parts.append(f"--length_window={low}:{high}")
+    parts += [f"--{name}={value}" for name, value in request.choices if known[name].stored]
+    if request.partial:
+        parts.append("--partial")
     if request.limit is not None:
         parts.append(f"--limit={request.limit}")
     return " ".join(parts)

@@ -37,8 +37,9 @@ class DataRequest:
     choices: name -> value, where a data set can be made or read in several named ways; what is left out has its
         default (see `data.examples.Choice`).
     partial: a source that is not the official one was allowed; counts are then reported and not asserted.
+    steps: of a window of text; None is the data set's own number.
 
-    Raises DataError if limit is not positive.
+    Raises DataError if limit or steps is not positive.
     """
 
     task: str
@@ -46,8 +47,11 @@ class DataRequest:
     limit: int | None = None
     choices: tuple[tuple[str, str], ...] = ()
     partial: bool = False
+    steps: int | None = None
 
     def __post_init__(self) -> None:
+        if self.steps is not None and self.steps < 1:
+            raise DataError(f"steps is {self.steps}: a window of text needs at least 1")
         if self.limit is not None and self.limit < 1:
             raise DataError(f"limit is {self.limit}: at least 1 record in each split is needed")
 
@@ -55,11 +59,6 @@ class DataRequest:
     def name(self) -> str:
         """The distribution the records come from: "listops", "listops_24_96"."""
         return "_".join([self.task, *map(str, self.length_window or ())])
-
-    @property
-    def folder(self) -> str:
-        """The folder of the prepared data below the data directory: "listops_24_96_limit6000"."""
-        return self.name if self.limit is None else f"{self.name}_limit{self.limit}"
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from lru.config import Gamma
-from scans import DiagonalSystem
+from scans import DiagonalSystem, held_system
 
 
 def input_gain(nu_log: Float[Array, " N"], gamma_log: Float[Array, " N"] | None, gamma: Gamma) -> Float[Array, " N"]:
@@ -32,13 +32,15 @@ def diagonal_system(
     C_backward_re: Float[Array, "D N"] | None = None,
     C_backward_im: Float[Array, "D N"] | None = None,
     gamma: Gamma = Gamma.LEARNED,
+    held: int = 1,
 ) -> DiagonalSystem:
     """lambda = exp(-exp(nu_log) + i exp(theta_log)),  B = exp(gamma_log) (B_re + i B_im),  C = C_re + i C_im.
 
+    held: old steps for which one input stands; 2 reads inputs of half the rate of training (see `held_system`).
     Source: arXiv 2303.06349, equations 5 to 8.
     """
     gain = input_gain(nu_log, gamma_log, gamma)[:, None]
-    return DiagonalSystem(
+    system = DiagonalSystem(
         log_mag=-jnp.exp(nu_log),
         phase=jnp.exp(theta_log),
         b_re=gain * B_re,
@@ -49,3 +51,4 @@ def diagonal_system(
         c_backward_re=C_backward_re,
         c_backward_im=C_backward_im,
     )
+    return held_system(system, held)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Complex, Float
 
-from scans import DiagonalSystem
+from scans import DiagonalSystem, held_system
 
 
 def one_minus_gamma_squared(gamma_log: Float[Array, " H"]) -> Float[Array, " H"]:
@@ -39,6 +39,7 @@ def diagonal_system(
     C_backward: Float[Array, "D N"] | None = None,
     gain: Float[Array, " H"],
     stationary: bool = False,
+    held: int = 1,
 ) -> DiagonalSystem:
     """x_t = gamma A x_{t-1} + gain B u_t,  y_t = C x_t + D u_t, heads side by side, modes head-major.
 
@@ -46,6 +47,7 @@ def diagonal_system(
         P: orthogonal basis per head; None is the identity.
         gain: input gain per head (xi, or what an ablation puts in its place).
         stationary: the first input of a sequence is scaled so that a state of gain xi has energy 1 from the start on.
+        held: old steps for which one input stands; 2 reads inputs of half the rate of training (see `held_system`).
     """
     planes = theta.shape[1]
     inputs = gain[:, None, None] * B
@@ -55,7 +57,7 @@ def diagonal_system(
     c_re, c_im = _output_modes(C, P)
     c_backward_re, c_backward_im = (None, None) if C_backward is None else _output_modes(C_backward, P)
     start_gain = jnp.repeat(1 / jnp.sqrt(one_minus_gamma_squared(gamma_log)), planes) if stationary else None
-    return DiagonalSystem(
+    system = DiagonalSystem(
         log_mag=jnp.repeat(-jnp.exp(gamma_log), planes),
         phase=theta.reshape(-1),
         b_re=inputs[0::2],
@@ -67,6 +69,7 @@ def diagonal_system(
         c_backward_im=c_backward_im,
         start_gain=start_gain,
     )
+    return held_system(system, held)
 
 
 def _output_modes(

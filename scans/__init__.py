@@ -8,6 +8,7 @@ Nothing here knows flax, configs or training. The layer folders only make the ar
 from scans.choice import Choice, Direction, ScanMethod
 from scans.diagonal import DiagonalSystem, diagonal_layer, diagonal_step
 from scans.energy import diagonal_energy, mean_at_times
+from scans.held import held_system
 from scans.linear import linear_scan
 from scans.matrix import ScaledMatrix, matrix_scan, scaled_matrix_scan
 from scans.projection import like_activations, project
@@ -24,6 +25,7 @@ __all__ = [
     "diagonal_energy",
     "diagonal_layer",
     "diagonal_step",
+    "held_system",
     "like_activations",
     "linear_scan",
     "matrix_scan",

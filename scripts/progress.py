@@ -11,7 +11,8 @@ SECONDS_BETWEEN_LINES = 5.0
 
 
 class Progress:
-    """Called with (stage, done, total). A new stage starts a new bar; rates are measured within a stage."""
+    """Called with (stage, done, total), total 0 if it is not known. A new stage starts a new bar; rates are measured
+    within a stage."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -34,7 +35,8 @@ class Progress:
         if sys.stderr.isatty():
             self._draw(done, total, new)
         elif new or done == total or self._clock() >= self._next_line:
-            print(f"{stage}: {done:,} of {total:,}{self._left(done, total)}", file=sys.stderr, flush=True)
+            of = f" of {total:,}{self._left(done, total)}" if total else ""
+            print(f"{stage}: {done:,}{of}", file=sys.stderr, flush=True)
             self._next_line = self._clock() + SECONDS_BETWEEN_LINES
 
     def _left(self, done: int, total: int) -> str:
@@ -47,5 +49,5 @@ class Progress:
     def _draw(self, done: int, total: int, new: bool) -> None:
         if self._bar is None or new:
             self.__exit__()
-            self._bar = tqdm(total=total, desc=self._stage, initial=done, unit_scale=True, file=sys.stderr)
+            self._bar = tqdm(total=total or None, desc=self._stage, initial=done, unit_scale=True, file=sys.stderr)
         self._bar.update(done - self._bar.n)

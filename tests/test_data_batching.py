@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 
 from data import batching
-from data.batching import Split, content_sha256, evaluation_batches, seed_batches, training_batch
+from data.batching import evaluation_batches, seed_batches, training_batch
 from data.errors import DataError
+from data.splits import MemorySplit, content_sha256
 
 
 @pytest.fixture
-def split() -> Split:
+def split() -> MemorySplit:
     """23 records; record i has i % 5 + 1 ids, all equal to i + 1, and label i: a row names its record."""
-    return Split.from_records([bytes([i + 1] * (i % 5 + 1)) for i in range(23)], list(range(23)), 7)
+    return MemorySplit.from_records([bytes([i + 1] * (i % 5 + 1)) for i in range(23)], list(range(23)), 7)
 
 
 def assert_equal(first, second):

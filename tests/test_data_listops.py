@@ -8,10 +8,12 @@ import pytest
 
 from data import listops
 from data import listops_law as law
-from data.batching import Split
 from data.errors import DataError
 from data.parallel import silent
+from data.prepared import smoke_data
 from data.spec import DataRequest, InputKind, TaskKind
+from data.splits import MemorySplit
+from tests.data_sets import in_memory, made
 
 OFFICIAL = DataRequest("listops", limit=1000)
 SHORT = DataRequest("listops", (24, 96), 700)
@@ -20,20 +22,20 @@ SHORT = DataRequest("listops", (24, 96), 700)
 @pytest.fixture(scope="module")
 def official():
     """3 000 official expressions and the facts of their generation."""
-    return listops.generate(OFFICIAL, 2, silent)
+    return made(OFFICIAL, 2)
 
 
 @pytest.fixture(scope="module")
 def short():
-    return listops.generate(SHORT, 1, silent)
+    return made(SHORT)
 
 
-def records(split: Split) -> list[bytes]:
+def records(split: MemorySplit) -> list[bytes]:
     return [split.symbols[a:b].tobytes() for a, b in zip(split.offsets, split.offsets[1:], strict=False)]
 
 
-def rebuilt(split: Split, changed: list[bytes]) -> Split:
-    return Split.from_records(changed, split.labels.tolist(), split.length)
+def rebuilt(split: MemorySplit, changed: list[bytes]) -> MemorySplit:
+    return MemorySplit.from_records(changed, split.labels.tolist(), split.length)
 
 
 def test_task_specs():
@@ -82,7 +84,7 @@ def test_records_are_expressions_closed_by_eos_with_their_value(short):
 
 @pytest.mark.parametrize("processes", [2, 3])
 def test_number_of_processes_changes_nothing(short, processes):
-    splits, facts = listops.generate(SHORT, processes, silent)
+    splits, facts = made(SHORT, processes)
     assert facts == short[1]
     for name, split in splits.items():
         for field in ("symbols", "offsets", "labels"):
@@ -92,7 +94,7 @@ def test_number_of_processes_changes_nothing(short, processes):
 def test_splits_are_consecutive_slices_without_duplicates(monkeypatch):
     # A window with few short expressions, so that duplicates do occur.
     monkeypatch.setattr(listops, "SIZES", {"train": 1000, "val": 300, "test": 300})
-    splits, facts = listops.generate(DataRequest("listops", (4, 8), 900), 1, silent)
+    splits, facts = made(DataRequest("listops", (4, 8), 900))
     assert {name: len(split) for name, split in splits.items()} == {"train": 900, "val": 300, "test": 300}
     distinct = []
     for index in range(facts["draws"]["chunks"]):
@@ -104,14 +106,14 @@ def test_splits_are_consecutive_slices_without_duplicates(monkeypatch):
 
 def test_a_window_with_too_few_expressions_is_refused():
     with pytest.raises(DataError, match=r"window 3:5 gave 400 distinct .* 1500 are needed"):
-        listops.generate(DataRequest("listops", (3, 5), 500), 1, silent)
+        made(DataRequest("listops", (3, 5), 500))
 
 
 def test_check_refuses_a_wrong_label(short):
     splits, facts = short
     labels = splits["val"].labels.copy()
     labels[17] = (labels[17] + 1) % 10
-    wrong = {**splits, "val": Split(splits["val"].symbols, splits["val"].offsets, labels, 96)}
+    wrong = {**splits, "val": MemorySplit(splits["val"].symbols, splits["val"].offsets, labels, 96)}
     with pytest.raises(DataError, match="val record 17 has a label that is not the value"):
         listops.check(SHORT, wrong, facts, 1, silent)
 
@@ -134,7 +136,7 @@ def test_check_refuses_a_damaged_record(short, change, message):
     labels = splits["train"].labels.copy()
     labels[[5, long]] = labels[[long, 5]]
     train[5] = change(train[5])
-    damaged = {**splits, "train": Split.from_records(train, labels.tolist(), 96)}
+    damaged = {**splits, "train": MemorySplit.from_records(train, labels.tolist(), 96)}
     with pytest.raises(DataError, match=message):
         listops.check(SHORT, damaged, facts, 1, silent)
 
@@ -144,7 +146,7 @@ def test_check_refuses_a_record_in_two_splits(short):
     test, labels = records(splits["test"]), splits["test"].labels.copy()
     test[3], labels[3] = records(splits["train"])[9], splits["train"].labels[9]
     with pytest.raises(DataError, match="test record 3 equals train record 9"):
-        listops.check(SHORT, {**splits, "test": Split.from_records(test, labels.tolist(), 96)}, facts, 1, silent)
+        listops.check(SHORT, {**splits, "test": MemorySplit.from_records(test, labels.tolist(), 96)}, facts, 1, silent)
 
 
 def test_check_refuses_another_mixture_of_operators(short):
@@ -154,7 +156,7 @@ def test_check_refuses_another_mixture_of_operators(short):
     for name, split in splits.items():
         symbols = np.where(split.symbols == law.SM, law.MED, split.symbols).astype(np.uint8)
         labels = np.array(law.evaluate(symbols.tobytes()), np.int32)
-        changed[name] = Split(symbols, split.offsets, labels, split.length)
+        changed[name] = MemorySplit(symbols, split.offsets, labels, split.length)
     with pytest.raises(DataError, match=r"share of \[MED is 0\.\d+, expected 0\.25"):
         listops.check(SHORT, changed, facts, 1, silent)
 
@@ -180,7 +182,7 @@ def test_check_refuses_too_many_duplicates(official):
 
 @pytest.mark.parametrize("request_", [DataRequest("listops"), SHORT])
 def test_smoke_sample_has_the_form_of_the_data(request_):
-    spec, splits = listops.task_spec(request_), listops.smoke(request_)
+    spec, splits = listops.task_spec(request_), in_memory(smoke_data(request_))
     assert {name: len(split) for name, split in splits.items()} == listops.SMOKE_SIZES
     low, high = request_.length_window or (500, 2000)
     for split in splits.values():
@@ -194,18 +196,18 @@ def test_smoke_sample_has_the_form_of_the_data(request_):
 def test_baselines_are_learned_on_train_and_counted_by_hand():
     def split(*pairs):
         ids = [bytes([operator, law.ZERO, law.ZERO, law.CLOSE, law.EOS]) for operator, _ in pairs]
-        return Split.from_records(ids, [label for _, label in pairs], 8)
+        return MemorySplit.from_records(ids, [label for _, label in pairs], 8)
 
     train = split((law.MAX, 9), (law.MAX, 9), (law.MIN, 0), (law.MIN, 0), (law.MIN, 9), (law.MED, 4))
     val = split((law.MAX, 9), (law.MIN, 0), (law.MED, 4), (law.MED, 9))
     test = split((law.MIN, 9), (law.MIN, 9))
-    found = listops.baselines({"train": train, "val": val, "test": test})
+    found = listops.baselines(SHORT, {"train": train, "val": val, "test": test})
     assert found["val"] == {"majority": 0.5, "root_operator": 0.75}
     assert found["test"] == {"majority": 1.0, "root_operator": 0.0}
 
 
 def test_root_operator_beats_the_majority_as_published(official):
     # About 36 % against 17 %; 1 000 records: 1.5 points of standard error each.
-    found = listops.baselines(official[0])["val"]
+    found = listops.baselines(OFFICIAL, official[0])["val"]
     assert found["root_operator"] == pytest.approx(0.36, abs=0.07)
     assert found["majority"] == pytest.approx(0.167, abs=0.06)

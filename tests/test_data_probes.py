@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 from configs import probes as configs
-from data import probes, registry
+from data import prepared, probes, registry
 from data.errors import DataError
 from data.parallel import silent
+from data.prepared import smoke_data
 from data.probes import PROBES, cyclic, permutations, table_of
 from data.spec import NO_LABEL, DataRequest
+from tests.data_sets import in_memory, made
 
 GROUPS = {
     "parity": cyclic(2),
@@ -49,7 +51,7 @@ def records(split):
 @pytest.mark.parametrize("name", GROUPS)
 def test_word_problems(name):
     """Every label is the product so far, taken here from the right."""
-    splits = probes.smoke(DataRequest(name))
+    splits = in_memory(smoke_data(DataRequest(name)))
     for split, steps in (("train", 40), ("val", 40), ("test", 160)):
         assert splits[split].length == steps
         for tokens, labels in itertools.islice(records(splits[split]), 3):
@@ -64,7 +66,7 @@ def test_word_problems(name):
 @pytest.mark.parametrize(("split", "longest"), [("train", 40), ("test", 160)])
 def test_copy_asks_for_its_symbols_after_the_sign(split, longest):
     lengths = []
-    for tokens, labels in records(probes.smoke(DataRequest("copy"))[split]):
+    for tokens, labels in records(in_memory(smoke_data(DataRequest("copy")))[split]):
         lengths.append(len(tokens))
         assert set(tokens[:5]) <= set(range(1, 9))
         assert tokens[-5:].tolist() == [9, 0, 0, 0, 0]
@@ -78,7 +80,7 @@ def test_copy_asks_for_its_symbols_after_the_sign(split, longest):
 @pytest.mark.parametrize(("split", "longest"), [("train", 40), ("test", 160)])
 def test_adding_asks_for_the_sum_of_two_marked_digits(split, longest):
     lengths = []
-    for tokens, labels in records(probes.smoke(DataRequest("adding"))[split]):
+    for tokens, labels in records(in_memory(smoke_data(DataRequest("adding")))[split]):
         lengths.append(len(tokens))
         first, second = np.flatnonzero(tokens >= 10)
         assert first < len(tokens) // 2 <= second
@@ -91,30 +93,31 @@ def test_adding_asks_for_the_sum_of_two_marked_digits(split, longest):
 @pytest.mark.parametrize("name", PROBES)
 def test_prepared_data_come_back_as_they_were_made(name, tmp_path):
     request = DataRequest(name, limit=50)
-    made, _ = probes.generate(request, 1, silent)
-    manifest = registry.prepare(request, tmp_path, processes=1)
+    expected_splits, _ = made(request)
+    manifest = prepared.prepare(request, tmp_path, processes=1)
     assert manifest["counts"] == {"train": 50, "val": 50, "test": 50}
-    read = registry.open_splits(request, tmp_path)
-    for split, expected in made.items():
-        assert dataclasses.astuple(read[split])[3:] == (expected.length, True)
+    opened = prepared.open_data(request, tmp_path)
+    read = in_memory(opened)
+    for split, expected in expected_splits.items():
+        assert dataclasses.astuple(read[split])[3:] == (expected.length, True, None)
         for found, wanted in zip(dataclasses.astuple(read[split])[:3], dataclasses.astuple(expected)[:3], strict=True):
             np.testing.assert_array_equal(found, wanted)
-    assert registry.verify(request, tmp_path, processes=1)["name"] == request.folder
-    baseline = registry.baselines(request, read)["test"]["majority"]
+    assert prepared.verify(request, tmp_path, processes=1)["name"] == registry.folder_of(request)
+    baseline = opened.baselines["test"]["majority"]
     scored = read["test"].labels[read["test"].labels != NO_LABEL]
     assert 0 < baseline <= np.bincount(scored).max() / len(scored)
 
 
 def test_splits_and_limits():
     """A limit keeps the first records; the splits are draws of their own."""
-    small, large = (probes.generate(DataRequest("a5", limit=n), 1, silent)[0] for n in (5, 20))
+    small, large = (made(DataRequest("a5", limit=n))[0] for n in (5, 20))
     np.testing.assert_array_equal(small["train"].symbols, large["train"].slice(0, 5).symbols)
     np.testing.assert_array_equal(small["train"].labels, large["train"].slice(0, 5).labels)
     assert (small["train"].symbols != small["val"].symbols).mean() > 0.9
 
 
 def test_batches_have_no_label_where_there_is_none():
-    batch = probes.smoke(DataRequest("adding"))["train"].gather([3, 1])
+    batch = in_memory(smoke_data(DataRequest("adding")))["train"].gather([3, 1])
     assert batch["labels"].shape == batch["inputs"].shape == (2, 40)
     assert ((batch["labels"] != NO_LABEL).sum(1) == 1).all()
     last = batch["lengths"] - 1
@@ -131,7 +134,7 @@ def test_batches_have_no_label_where_there_is_none():
 )
 def test_a_wrong_record_is_found(name, field, value, line):
     request = DataRequest(name)
-    splits = probes.smoke(request)
+    splits = in_memory(smoke_data(request))
     changed = getattr(splits["val"], field).copy()
     if value is None:
         changed[:] = 0

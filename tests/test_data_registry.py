@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from data import listops, registry
+from data import listops, prepared, registry
 from data.errors import DataError
 from data.spec import DataRequest
 
@@ -14,10 +14,10 @@ REQUEST = DataRequest("listops", (24, 96), 50)
 
 
 def test_requests_name_their_folders():
-    assert DataRequest("listops").folder == "listops"
-    assert DataRequest("listops", (24, 96)).folder == "listops_24_96"
-    assert DataRequest("listops", (24, 96), 6000).folder == "listops_24_96_limit6000"
-    assert DataRequest("listops", limit=7).folder == "listops_limit7"
+    assert registry.folder_of(DataRequest("listops")) == "listops"
+    assert registry.folder_of(DataRequest("listops", (24, 96))) == "listops_24_96"
+    assert registry.folder_of(DataRequest("listops", (24, 96), 6000)) == "listops_24_96_limit6000"
+    assert registry.folder_of(DataRequest("listops", limit=7)) == "listops_limit7"
     assert DataRequest("listops", (24, 96), 6000).name == "listops_24_96"
 
 
@@ -34,23 +34,25 @@ def test_an_unknown_data_set_is_refused_with_the_nearest_name():
 
 def test_missing_data_name_the_command_that_makes_them(tmp_path):
     with pytest.raises(DataError) as caught:
-        registry.open_splits(REQUEST, tmp_path)
+        prepared.open_data(REQUEST, tmp_path)
     assert f"no data in {tmp_path}/listops_24_96_limit50" in str(caught.value)
     command = f"python -m scripts.prepare_data listops --data_dir={tmp_path} --length_window=24:96 --limit=50"
     assert str(caught.value).endswith(command)
 
 
 def test_ready_data_are_not_made_again(tmp_path, monkeypatch):
-    first = registry.prepare(REQUEST, tmp_path, processes=1)
+    first = prepared.prepare(REQUEST, tmp_path, processes=1)
     monkeypatch.setattr(listops, "generate", lambda *_: pytest.fail("generated again"))
     (tmp_path / ".listops_24_96_limit50.lock").unlink()
-    assert registry.prepare(REQUEST, tmp_path, processes=1) == first
-    assert [path.name for path in tmp_path.iterdir()] == [REQUEST.folder]  # not even a lock: the place may be read-only
+    assert prepared.prepare(REQUEST, tmp_path, processes=1) == first
+    assert [path.name for path in tmp_path.iterdir()] == [
+        registry.folder_of(REQUEST)
+    ]  # not even a lock: the place may be read-only
 
 
 def test_progress_names_its_stages_and_reaches_their_ends(tmp_path):
     calls = []
-    registry.prepare(REQUEST, tmp_path, processes=1, progress=lambda *call: calls.append(call))
+    prepared.prepare(REQUEST, tmp_path, processes=1, progress=lambda *call: calls.append(call))
     assert list(dict.fromkeys(stage for stage, _, _ in calls)) == ["generate", "write", "check"]
     for stage in ("generate", "write", "check"):
         done, total = [call[1:] for call in calls if call[0] == stage][-1]
@@ -60,14 +62,14 @@ def test_progress_names_its_stages_and_reaches_their_ends(tmp_path):
 def test_a_check_that_fails_leaves_no_data(tmp_path, monkeypatch):
     monkeypatch.setattr(listops, "STANDARD_ERRORS", 0)
     with pytest.raises(DataError, match="ListOps: share of"):
-        registry.prepare(REQUEST, tmp_path, processes=1)
-    assert not (tmp_path / REQUEST.folder).exists()
+        prepared.prepare(REQUEST, tmp_path, processes=1)
+    assert not (tmp_path / registry.folder_of(REQUEST)).exists()
 
 
 def test_smoke_sample_and_baselines_by_name():
-    splits = registry.smoke_splits(REQUEST)
-    assert splits["train"].length == registry.task_spec(REQUEST).length
-    found = registry.baselines(REQUEST, splits)
+    opened = prepared.smoke_data(REQUEST)
+    assert opened.splits["train"].length == registry.task_spec(REQUEST).length
+    found = opened.baselines
     assert set(found) == {"val", "test"}
     for guesses in found.values():
         assert set(guesses) == {"majority", "root_operator"}
@@ -77,7 +79,7 @@ def test_smoke_sample_and_baselines_by_name():
 def test_the_registry_loads_no_heavy_library():
     code = (
         "import sys; from data import registry; from data.spec import DataRequest;"
-        "registry.smoke_splits(DataRequest('listops', (24, 96)));"
+        "prepared.smoke_data(DataRequest('listops', (24, 96)));"
         "print([name for name in ('jax', 'grain', 'tensorflow_datasets', 'array_record') if name in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

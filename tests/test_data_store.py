@@ -8,20 +8,23 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from data import registry, store
+from data import prepared, registry, splits, store
 from data.errors import DataError
+from data.folders import Journal, create, default_data_dir
+from data.manifest import MANIFEST, manifest_of, read_manifest, save_manifest
 from data.parallel import silent
 from data.spec import DataRequest
+from tests.data_sets import in_memory, made
 
 REQUEST = DataRequest("listops", (24, 96), 120)
-NAME = REQUEST.folder
+NAME = registry.folder_of(REQUEST)
 
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory):
     """A data directory with one prepared data set."""
     data_dir = tmp_path_factory.mktemp("original")
-    registry.prepare(REQUEST, data_dir, processes=1)
+    prepared.prepare(REQUEST, data_dir, processes=1)
     return data_dir
 
 
@@ -34,6 +37,11 @@ def data_dir(original, tmp_path):
 
 def shard(data_dir):
     return data_dir / NAME / f"{NAME}-train.array_record-00000-of-00001"
+
+
+def stored(data_dir):
+    """The prepared splits."""
+    return in_memory(prepared.open_data(REQUEST, data_dir))
 
 
 def public_source(folder, split):
@@ -49,7 +57,7 @@ def flip(path, position):
 
 
 def test_public_reader_reads_what_we_read(original, caplog):
-    ours = registry.open_splits(REQUEST, original)
+    ours = stored(original)
     with caplog.at_level(logging.WARNING):
         for name, split in ours.items():
             source = public_source(original / NAME, name)
@@ -63,8 +71,8 @@ def test_public_reader_reads_what_we_read(original, caplog):
 
 
 def test_stored_records_are_the_generated_ones(original):
-    generated, _ = registry.DATA_SETS["listops"].generate(REQUEST, 1, silent)
-    for name, split in registry.open_splits(REQUEST, original).items():
+    generated, _ = made(REQUEST)
+    for name, split in stored(original).items():
         np.testing.assert_array_equal(split.symbols, generated[name].symbols)
         np.testing.assert_array_equal(split.offsets, generated[name].offsets)
         np.testing.assert_array_equal(split.labels, generated[name].labels)
@@ -73,11 +81,12 @@ def test_stored_records_are_the_generated_ones(original):
 
 
 def test_several_shards_hold_the_records_in_order(tmp_path, original, monkeypatch):
-    monkeypatch.setattr(store, "SHARD_RECORDS", 50)
-    manifest = registry.prepare(REQUEST, tmp_path, processes=1)
+    whole = stored(original)["train"]
+    monkeypatch.setattr(store, "BLOCK", 50)
+    monkeypatch.setattr(splits, "BLOCK", 50)
+    manifest = prepared.prepare(REQUEST, tmp_path, processes=1)
     assert sum("train.array_record" in file for file in manifest["files"]) == 3
-    whole = registry.open_splits(REQUEST, original)["train"]
-    in_parts = registry.open_splits(REQUEST, tmp_path)["train"]
+    in_parts = stored(tmp_path)["train"]
     np.testing.assert_array_equal(in_parts.symbols, whole.symbols)
     np.testing.assert_array_equal(in_parts.labels, whole.labels)
     source = public_source(tmp_path / NAME, "train")
@@ -86,7 +95,7 @@ def test_several_shards_hold_the_records_in_order(tmp_path, original, monkeypatc
 
 
 def test_files_are_the_same_bytes_whatever_the_number_of_processes(original, tmp_path):
-    registry.prepare(REQUEST, tmp_path, processes=3)
+    prepared.prepare(REQUEST, tmp_path, processes=3)
     first, second = (
         {path.name: path.read_bytes() for path in (folder / NAME).iterdir()} for folder in (original, tmp_path)
     )
@@ -94,8 +103,8 @@ def test_files_are_the_same_bytes_whatever_the_number_of_processes(original, tmp
 
 
 def test_manifest_says_where_the_data_come_from(original):
-    manifest = json.loads((original / NAME / store.MANIFEST).read_text())
-    assert manifest["request"] == {"task": "listops", "length_window": [24, 96], "limit": 120}
+    manifest = json.loads((original / NAME / MANIFEST).read_text())
+    assert manifest["request"] == {"task": "listops", "length_window": [24, 96], "limit": 120, "choices": {}}
     assert manifest["counts"] == {"train": 120, "val": 120, "test": 120}
     assert manifest["seed"] == 0
     assert manifest["vocabulary"]["<pad>"] == 0
@@ -104,7 +113,7 @@ def test_manifest_says_where_the_data_come_from(original):
     assert manifest["versions"]["numpy"] == np.__version__
     assert set(manifest["code_sha256"]) >= {"listops.py", "listops_law.py", "store.py"}
     assert manifest["statistics"]["length_max"] <= 95
-    on_disk = {path.name for path in (original / NAME).iterdir()} - {store.MANIFEST}
+    on_disk = {path.name for path in (original / NAME).iterdir()} - {MANIFEST}
     assert set(manifest["files"]) == on_disk
 
 
@@ -113,15 +122,15 @@ def test_manifest_says_where_the_data_come_from(original):
     [{"request": {}}, {"content_sha256": 0}, {"counts": [1]}, {"counts": {"train": 1}}, {"files": {"x": {}}}],
 )
 def test_a_manifest_without_an_entry_is_damaged(data_dir, change):
-    manifest = json.loads((data_dir / NAME / store.MANIFEST).read_text())
-    (data_dir / NAME / store.MANIFEST).write_text(json.dumps(manifest | change))
-    for use in (registry.prepare, registry.verify, registry.open_splits):
+    manifest = json.loads((data_dir / NAME / MANIFEST).read_text())
+    (data_dir / NAME / MANIFEST).write_text(json.dumps(manifest | change))
+    for use in (prepared.prepare, prepared.verify, prepared.open_data):
         with pytest.raises(DataError, match=r"manifest\.json is damaged"):
             use(REQUEST, data_dir)
 
 
 def test_intact_data_verify(original):
-    assert registry.verify(REQUEST, original, processes=1)["name"] == NAME
+    assert prepared.verify(REQUEST, original, processes=1)["name"] == NAME
 
 
 def missing_shard(data_dir):
@@ -138,20 +147,20 @@ def missing_description(data_dir):
 
 
 def missing_manifest(data_dir):
-    (data_dir / NAME / store.MANIFEST).unlink()
+    (data_dir / NAME / MANIFEST).unlink()
 
 
 def cut_manifest(data_dir):
-    path = data_dir / NAME / store.MANIFEST
+    path = data_dir / NAME / MANIFEST
     path.write_bytes(path.read_bytes()[:200])
 
 
 def foreign_manifest(data_dir):
-    (data_dir / NAME / store.MANIFEST).write_text('["something", "else"]')
+    (data_dir / NAME / MANIFEST).write_text('["something", "else"]')
 
 
 def another_data_set(data_dir):
-    path = data_dir / NAME / store.MANIFEST
+    path = data_dir / NAME / MANIFEST
     path.write_text(path.read_text().replace(f'"name": "{NAME}"', '"name": "listops"'))
 
 
@@ -169,7 +178,7 @@ def another_data_set(data_dir):
 )
 def test_damage_is_seen_at_opening_and_never_repaired_in_silence(data_dir, damage, message):
     damage(data_dir)
-    for action in (registry.open_splits, registry.verify, registry.prepare):
+    for action in (prepared.open_data, prepared.verify, prepared.prepare):
         with pytest.raises(DataError, match=message) as caught:
             action(REQUEST, data_dir)
         assert "\n" not in str(caught.value)
@@ -178,7 +187,7 @@ def test_damage_is_seen_at_opening_and_never_repaired_in_silence(data_dir, damag
 def test_a_foreign_folder_is_refused_and_left_alone(tmp_path):
     (tmp_path / NAME).mkdir()
     (tmp_path / NAME / "thesis.txt").write_text("years of work")
-    for action in (registry.open_splits, registry.verify, registry.prepare):
+    for action in (prepared.open_data, prepared.verify, prepared.prepare):
         with pytest.raises(DataError, match="no prepared data set; move it away"):
             action(REQUEST, tmp_path)
     assert (tmp_path / NAME / "thesis.txt").read_text() == "years of work"
@@ -187,45 +196,45 @@ def test_a_foreign_folder_is_refused_and_left_alone(tmp_path):
 def test_a_flipped_byte_in_a_record_is_seen_at_opening(data_dir):
     flip(shard(data_dir), 3_000)
     with pytest.raises(DataError, match=r"train\.array_record-00000-of-00001 is damaged"):
-        registry.open_splits(REQUEST, data_dir)
+        prepared.open_data(REQUEST, data_dir)
 
 
 def test_a_flipped_byte_anywhere_is_seen_by_verify(data_dir):
     flip(shard(data_dir), -3)  # behind the last record: reading does not notice
-    registry.open_splits(REQUEST, data_dir)
+    prepared.open_data(REQUEST, data_dir)
     with pytest.raises(DataError, match=r"train\.array_record-00000-of-00001 has sha256 \w+ instead of"):
-        registry.verify(REQUEST, data_dir)
+        prepared.verify(REQUEST, data_dir)
+
+
+def forge(folder, splits):
+    """Puts other records into a prepared folder and makes every hash right again, except that of the content."""
+    manifest = read_manifest(folder, NAME, splits, "")
+    for path in folder.iterdir():
+        path.unlink()
+    journal = Journal(folder, "", resumable=False)
+    examples = {name: split.examples() for name, split in splits.items()}
+    store.write(folder, NAME, examples, registry.task_spec(REQUEST), journal, silent)
+    forged = manifest_of(folder, NAME, {name: journal.shards(name) for name in splits}, {})
+    save_manifest(folder, {**manifest, "files": forged["files"]})
+    return forged["content_sha256"]
 
 
 def test_verify_compares_the_content_with_the_manifest(data_dir):
-    # Two records change places and all hashes of files are made right again.
-    splits = registry.open_splits(REQUEST, data_dir)
-    manifest = store.read_manifest(data_dir / NAME, NAME, "")
-    splits["val"], splits["test"] = splits["test"], splits["val"]
-    splits = {"train": splits["train"], "val": splits["val"], "test": splits["test"]}
-    for path in (data_dir / NAME).iterdir():
-        path.unlink()
-    store.write(data_dir / NAME, NAME, splits, 10, silent)
-    forged = store.manifest_of(data_dir / NAME, NAME, splits, {})
-    store.save_manifest(data_dir / NAME, {**manifest, "files": forged["files"]})
+    splits = stored(data_dir)
+    forge(data_dir / NAME, {"train": splits["train"], "val": splits["test"], "test": splits["val"]})
     with pytest.raises(DataError, match="content has sha256"):
-        registry.verify(REQUEST, data_dir, processes=1)
+        prepared.verify(REQUEST, data_dir, processes=1)
 
 
 def test_verify_evaluates_every_expression_again(data_dir):
     # A label is changed, and every hash with it: only the value of the expression tells.
-    splits = registry.open_splits(REQUEST, data_dir)
-    manifest = store.read_manifest(data_dir / NAME, NAME, "")
+    splits = stored(data_dir)
     splits["test"].labels[99] = (splits["test"].labels[99] + 1) % 10
-    for path in (data_dir / NAME).iterdir():
-        path.unlink()
-    store.write(data_dir / NAME, NAME, splits, 10, silent)
-    forged = store.manifest_of(
-        data_dir / NAME, NAME, splits, {"request": manifest["request"], "draws": manifest["draws"]}
-    )
-    store.save_manifest(data_dir / NAME, forged)
+    content = forge(data_dir / NAME, splits)
+    manifest = read_manifest(data_dir / NAME, NAME, splits, "")
+    save_manifest(data_dir / NAME, {**manifest, "content_sha256": content})
     with pytest.raises(DataError, match="test record 99 has a label that is not the value"):
-        registry.verify(REQUEST, data_dir, processes=1)
+        prepared.verify(REQUEST, data_dir, processes=1)
 
 
 def test_a_failed_write_leaves_nothing(tmp_path):
@@ -234,37 +243,41 @@ def test_a_failed_write_leaves_nothing(tmp_path):
         raise DataError("the law is broken")
 
     with pytest.raises(DataError, match="the law is broken"):
-        store.create(tmp_path / "set", write, silent)
+        create(tmp_path / "set", write, silent)
     assert [path.name for path in tmp_path.iterdir()] == [".set.lock"]
 
 
 def test_what_a_killed_preparation_left_is_removed(tmp_path):
-    (tmp_path / ".set.preparing-123").mkdir()
-    (tmp_path / ".other.preparing-123").mkdir()
-    store.create(tmp_path / "set", lambda folder: None, silent)
-    assert {path.name for path in tmp_path.iterdir()} == {"set", ".set.lock", ".other.preparing-123"}
+    (tmp_path / ".set.preparing").mkdir()
+    (tmp_path / ".set.preparing" / "half").touch()
+    (tmp_path / ".other.preparing").mkdir()
+    create(tmp_path / "set", lambda folder: Journal(folder, "set", resumable=False).close(), silent)
+    assert {path.name for path in tmp_path.iterdir()} == {"set", ".set.lock", ".other.preparing"}
+    assert list((tmp_path / "set").iterdir()) == []
 
 
 def test_what_another_process_made_meanwhile_stays(tmp_path):
     (tmp_path / "set").mkdir()
-    store.create(tmp_path / "set", lambda folder: pytest.fail("written twice"), silent)
+    create(tmp_path / "set", lambda folder: pytest.fail("written twice"), silent)
 
 
 def test_an_unwritable_place_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=r"cannot write .*file"):
-        registry.prepare(REQUEST, tmp_path / "file", processes=1)
+        prepared.prepare(REQUEST, tmp_path / "file", processes=1)
 
 
-def test_a_shard_that_cannot_be_written_is_one_line(tmp_path, original):
-    splits = registry.open_splits(REQUEST, original)
+def test_a_shard_that_cannot_be_written_is_one_line(tmp_path):
+    splits, _ = made(REQUEST)
+    examples = {name: split.examples() for name, split in splits.items()}
+    journal = Journal(tmp_path, "", resumable=False)
     with pytest.raises(DataError, match=r"cannot write .*train\.array_record"):
-        store.write(tmp_path / "nowhere", NAME, splits, 10, silent)
+        store.write(tmp_path / "nowhere", NAME, examples, registry.task_spec(REQUEST), journal, silent)
 
 
 def test_default_data_dir(monkeypatch, tmp_path):
     monkeypatch.setenv("LINREC_DATA", str(tmp_path))
-    assert store.default_data_dir() == tmp_path
+    assert default_data_dir() == tmp_path
     monkeypatch.delenv("LINREC_DATA")
     monkeypatch.setenv("HOME", "/home/someone")
-    assert str(store.default_data_dir()) == "/home/someone/.cache/linrec"
+    assert str(default_data_dir()) == "/home/someone/.cache/linrec"

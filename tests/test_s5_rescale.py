@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from tiny import tiny_config
 
-from data.batching import content_sha256
 from data.registry import task_spec
 from training import checkpoint
 from training.errors import ConfigError
-from training.loop import load_splits
+from training.loop import load_data
 from training.probe import probe_batch
 from training.results import read_results, rescaled, score, summary_line
 from training.start import begin
@@ -24,10 +23,10 @@ META = {"repairs": [], "stopped": []}
 def save_run(folder, config):
     """What a run has before its first step."""
     program = make_program(config, task_spec(config.data.request))
-    splits = load_splits(config, folder)
-    inputs = probe_batch(splits["val"], 4)
+    data = load_data(config, folder)
+    inputs = probe_batch(data.splits["val"], 4)
     state, _ = begin(program, initial_params_of_all(program), make_probe_step(program, (1,)), inputs)
-    claim(folder, config, {"data_sha256": content_sha256(splits)})
+    claim(folder, config, {"data_sha256": data.content_sha256})
     longer = jax.tree.map_with_path(
         lambda path, x: x + jnp.log(2.0) if "log_step" in jax.tree_util.keystr(path) else x, state.params
     )

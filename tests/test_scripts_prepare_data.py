@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from data import registry
+from data import prepared, registry
 from data.spec import DataRequest
 from scripts import prepare_data
 
@@ -32,7 +32,7 @@ def run(*arguments):
 def test_prepare_again_verify_list(tmp_path, capsys):
     code, out, err = run(*SMALL, f"--data_dir={tmp_path}")
     assert code == 0, err
-    assert out.splitlines()[0] == f"ready: {tmp_path}/listops_24_96_limit60"
+    assert out.splitlines()[0] == f"ready (partial): {tmp_path}/listops_24_96_limit60"
     assert "60 train / 60 val / 60 test" in out
     # Without a terminal: plain lines, and no line is rewritten.
     assert "generate: 180 of 180" in err.splitlines()
@@ -41,17 +41,17 @@ def test_prepare_again_verify_list(tmp_path, capsys):
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     assert prepare_data.main([*SMALL, f"--data_dir={tmp_path}"]) == 0
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
-    assert "ready: " in capsys.readouterr().out
+    assert "ready (partial): " in capsys.readouterr().out
 
     assert prepare_data.main([*SMALL, f"--data_dir={tmp_path}", "--verify", "--processes=1"]) == 0
-    assert f"verified: {tmp_path}/listops_24_96_limit60" in capsys.readouterr().out
+    assert f"verified (partial): {tmp_path}/listops_24_96_limit60" in capsys.readouterr().out
 
     (tmp_path / "listops").mkdir()
     (tmp_path / "listops" / "manifest.json").write_text("{}")
     assert prepare_data.main(["list", f"--data_dir={tmp_path}"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "listops: classification, 10 classes, 2048 tokens"
-    assert f"  ready: {tmp_path}/listops_24_96_limit60 (60 / 60 / 60)" in lines
+    assert f"  ready (partial, 60 train / 60 val / 60 test): {tmp_path}/listops_24_96_limit60" in lines
     assert any(line.startswith("  damaged: ") for line in lines)
 
 
@@ -103,7 +103,7 @@ def test_a_refusal_ends_the_command_with_2(tmp_path):
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("left_behind", [".*.preparing-*", ".*.preparing-*/*-train.array_record-*"])
+@pytest.mark.parametrize("left_behind", [".*.preparing", ".*.preparing/*-train.array_record-*"])
 def test_killed_preparation_leaves_nothing_that_looks_ready(tmp_path, left_behind):
     process = start(*LARGER, f"--data_dir={tmp_path}")
     deadline = time.monotonic() + 60
@@ -114,13 +114,13 @@ def test_killed_preparation_leaves_nothing_that_looks_ready(tmp_path, left_behin
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=20)  # the pipes close when the last worker is gone
     assert process.returncode == -signal.SIGKILL
-    assert list(tmp_path.glob(".*.preparing-*"))
-    assert not (tmp_path / LARGER_REQUEST.folder).exists()
+    assert list(tmp_path.glob(".*.preparing"))
+    assert not (tmp_path / registry.folder_of(LARGER_REQUEST)).exists()
 
     code, _, err = run(*LARGER, f"--data_dir={tmp_path}")
     assert code == 0, err
-    registry.verify(LARGER_REQUEST, tmp_path, processes=1)
-    assert not list(tmp_path.glob(".*.preparing-*"))
+    prepared.verify(LARGER_REQUEST, tmp_path, processes=1)
+    assert not list(tmp_path.glob(".*.preparing"))
 
 
 def test_two_at_once_make_one(tmp_path):
@@ -129,5 +129,7 @@ def test_two_at_once_make_one(tmp_path):
     assert [process.returncode for process in both] == [0, 0], ends
     # One made the data, the other waited for it and found them ready.
     assert sorted("generate:" in err for _, err in ends) == [False, True]
-    assert {out.splitlines()[0] for out, _ in ends} == {f"ready: {tmp_path}/{LARGER_REQUEST.folder}"}
-    registry.verify(LARGER_REQUEST, tmp_path, processes=1)
+    assert {out.splitlines()[0] for out, _ in ends} == {
+        f"ready (partial): {tmp_path}/{registry.folder_of(LARGER_REQUEST)}"
+    }
+    prepared.verify(LARGER_REQUEST, tmp_path, processes=1)

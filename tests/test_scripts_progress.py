@@ -17,6 +17,7 @@ def test_lines_in_a_log_tell_what_is_left(capsys):
             progress("reading", done, 100)
             now[0] += 2
         progress("writing", 0, 5)
+        progress("streaming", 7_000, 0)
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
         "reading: 0 of 100",
@@ -25,6 +26,7 @@ def test_lines_in_a_log_tell_what_is_left(capsys):
         "reading: 90 of 100, 0:00:02 left",
         "reading: 100 of 100",
         "writing: 0 of 5",
+        "streaming: 7,000",
     ]
 
 

@@ -311,7 +311,7 @@ def test_a_data_folder_that_may_not_be_read_is_refused(tmp_path, monkeypatch):
     def denied(*_):
         raise PermissionError(13, "Permission denied", "/data/listops")
 
-    monkeypatch.setattr("data.store.read_manifest", denied)
+    monkeypatch.setattr("data.prepared.read_manifest", denied)
     ended = call("train.py", LRA, f"--workdir={tmp_path / 'run'}")
     assert ended == Ended(2, "", "error: /data/listops: Permission denied\n")
     assert not (tmp_path / "run").exists()

@@ -6,8 +6,9 @@ import jax
 import numpy as np
 
 from configs import lra
-from data.batching import Split, training_batch
+from data.batching import training_batch
 from data.spec import InputKind, TaskKind, TaskSpec
+from data.splits import MemorySplit
 from training.config import ExperimentConfig, from_config_dict
 from training.state import Program, TrainState, initial_params_of_all, initial_state, make_program
 
@@ -31,15 +32,15 @@ def tiny_config(layer: str = "rotrnn", changes: dict[str, Any] | None = None) ->
     return from_config_dict(tiny_dict(layer, changes))
 
 
-def tiny_split(records: int = 40, seed: int = 0) -> Split:
+def tiny_split(records: int = 40, seed: int = 0) -> MemorySplit:
     """Random records of `TASK` of 3 to 12 symbols; 1, 2 and 3 stand only in those of labels 0, 1 and 2."""
     draw = np.random.default_rng(seed)
     labels = draw.integers(0, TASK.classes, records)
     symbols = [[1 + k, *draw.choice([1 + k, 4, 5], draw.integers(2, TASK.length))] for k in labels]
-    return Split.from_records([bytes(map(int, record)) for record in symbols], labels.tolist(), TASK.length)
+    return MemorySplit.from_records([bytes(map(int, record)) for record in symbols], labels.tolist(), TASK.length)
 
 
-def stacked_batch(split: Split, seeds: tuple[int, ...], step: int, batch_size: int) -> dict[str, np.ndarray]:
+def stacked_batch(split: MemorySplit, seeds: tuple[int, ...], step: int, batch_size: int) -> dict[str, np.ndarray]:
     """What the train step takes: the batch of every seed at `step`."""
     batches = [training_batch(split, seed, step, batch_size) for seed in seeds]
     return {key: np.stack([batch[key] for batch in batches]) for key in batches[0]}

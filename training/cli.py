@@ -129,6 +129,6 @@ def folder(given: str) -> Path:
 
 def data_dir(given: str | None) -> Path:
     """The folder of prepared data: the flag, else the default."""
-    from data.store import default_data_dir
+    from data.folders import default_data_dir
 
     return folder(given) if given else default_data_dir()

@@ -30,12 +30,18 @@ class OnNonFinite(Choice):
 
 @dataclass(frozen=True)
 class DataConfig:
-    """length_window, limit: see `data.spec.DataRequest`; () and 0 are none. smoke: a tiny sample made in memory."""
+    """length_window, limit, choices, partial, steps: see `data.spec.DataRequest`; (), 0 and {} are none.
+
+    smoke: a tiny sample made in memory.
+    """
 
     task: str
     length_window: tuple[int, ...] = ()
     limit: int = 0
     smoke: bool = False
+    choices: dict[str, str] = field(default_factory=dict)
+    partial: bool = False
+    steps: int = 0
 
     @property
     def request(self) -> DataRequest:
@@ -43,7 +49,8 @@ class DataConfig:
         if len(self.length_window) not in (0, 2):
             raise DataError(f"data.length_window must be () or (low, high), got {self.length_window}")
         window = (self.length_window[0], self.length_window[1]) if self.length_window else None
-        return DataRequest(self.task, window, self.limit or None)
+        chosen = tuple(sorted(self.choices.items()))
+        return DataRequest(self.task, window, self.limit or None, chosen, self.partial, self.steps or None)
 
 
 @dataclass(frozen=True)

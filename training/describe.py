@@ -7,9 +7,9 @@ from pathlib import Path
 import jax
 
 from data.errors import DataError
-from data.registry import task_spec
+from data.registry import folder_of, task_spec
 from training.config import ExperimentConfig, flat
-from training.loop import load_splits
+from training.loop import load_data
 from training.optim import parameter_table
 from training.state import make_program
 
@@ -20,7 +20,7 @@ def describe(config: ExperimentConfig, data_dir: Path) -> str:
     keys = "\n".join(f"  {key} = {value!r}" for key, value in flat(config).items())
     table = parameter_table(program.abstract_params, config.model.layer, config.optim.groups)
     try:
-        sizes = {name: len(split) for name, split in load_splits(config, data_dir).items()}
+        sizes = {name: len(split) for name, split in load_data(config, data_dir).splits.items()}
         data = f"ready, {sizes}" + (" (smoke: made in memory)" if config.data.smoke else f" in {data_dir}")
     except DataError as error:
         data = f"not ready: {error}"
@@ -29,7 +29,7 @@ def describe(config: ExperimentConfig, data_dir: Path) -> str:
             keys,
             table,
             f"carried state: {config.model.layer_config().real_state_size} real numbers a layer and direction",
-            f"data: {config.data.request.folder}: {data}",
+            f"data: {folder_of(config.data.request)}: {data}",
             f"published: {config.published or 'no number for this setting'}",
         ]
     )

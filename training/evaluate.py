@@ -1,13 +1,14 @@
 """Exact means over a whole split."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from data.batching import Split, evaluation_batches
+from data.batching import evaluation_batches
+from data.splits import Split
 from training.loss import Sums
 from training.mesh import split_batch
 
@@ -46,7 +47,7 @@ def interval_text(accuracy: float, count: int) -> str:
     return f"95 % interval of one test on {count} records {100 * low:.1f} to {100 * high:.1f} %"
 
 
-def guesses_line(baselines: dict[str, float]) -> str:
+def guesses_line(baselines: Mapping[str, float]) -> str:
     """What simple guesses score, to stand beside every accuracy."""
     scores = ", ".join(f"{name.replace('_', ' ')} {100 * value:.1f} %" for name, value in baselines.items())
     return f"guessing: {scores}"

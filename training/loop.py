@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from data.batching import Split, content_sha256, seed_batches, steps_per_epoch, training_batch
-from data.registry import baselines, open_splits, smoke_splits, task_spec
+from data.batching import seed_batches, steps_per_epoch, training_batch
+from data.prepared import Opened, open_data, smoke_data
 from training import checkpoint
 from training.config import ExperimentConfig, OnNonFinite
 from training.errors import NonFiniteError
@@ -47,10 +47,10 @@ class Pending(NamedTuple):
     probe: list[dict[str, jax.Array]] | None
 
 
-def load_splits(config: ExperimentConfig, data_dir: Path) -> dict[str, Split]:
+def load_data(config: ExperimentConfig, data_dir: Path) -> Opened:
     """The data a config asks for. Raises DataError if they are missing or damaged."""
     request = config.data.request
-    return smoke_splits(request) if config.data.smoke else open_splits(request, data_dir)
+    return smoke_data(request) if config.data.smoke else open_data(request, data_dir)
 
 
 def train(config: ExperimentConfig, workdir: Path, data_dir: Path) -> None:
@@ -58,17 +58,17 @@ def train(config: ExperimentConfig, workdir: Path, data_dir: Path) -> None:
 
     Raises ConfigError and DataError before anything is written if the run cannot start, NonFiniteError if it stops.
     """
-    splits = load_splits(config, data_dir)
-    program = make_program(config, task_spec(config.data.request))
-    steps_per_epoch(splits["train"], config.train.batch_size)
+    data = load_data(config, data_dir)
+    program = make_program(config, data.spec)
+    steps_per_epoch(data.splits["train"], config.train.batch_size)
     mesh = make_mesh(config.train.batch_size, "train.batch_size")
     make_mesh(config.train.eval_batch_size, "train.eval_batch_size")
     times = probe_times(program.task.length)
-    warnings = claim(workdir, config, {"probe_times": times, "data_sha256": content_sha256(splits)})
+    warnings = claim(workdir, config, {"probe_times": times, "data_sha256": data.content_sha256})
     with alone(workdir), contextlib.closing(RunLog(workdir / LOG)) as log:
         for line in warnings:
             log.say(line)
-        Run(program, splits, workdir, times, mesh, log).go()
+        Run(program, data, workdir, times, mesh, log).go()
 
 
 class Run:
@@ -77,22 +77,22 @@ class Run:
     def __init__(
         self,
         program: Program,
-        splits: dict[str, Split],
+        data: Opened,
         workdir: Path,
         times: tuple[int, ...],
         mesh: Mesh,
         log: RunLog,
     ):
         config = program.config
-        self.program, self.config, self.splits, self.workdir, self.log = program, config, splits, workdir, log
+        self.program, self.config, self.splits, self.workdir, self.log = program, config, data.splits, workdir, log
         self.mesh = mesh
         self.train_step = make_train_step(program)
         self.eval_step = make_eval_step(program)
         self.probe_step = make_probe_step(program, times)
-        batch = probe_batch(splits["val"], config.train.probe_size)
+        batch = probe_batch(data.splits["val"], config.train.probe_size)
         self.probe_lengths = batch["lengths"]
         self.probe_inputs = jax.device_put(batch, replicated(self.mesh))
-        self.guesses = guesses_line(baselines(config.data.request, splits)["val"])
+        self.guesses = guesses_line(data.baselines["val"])
         self.repairs: list[str] = []
         self.stopped: list[str] = []
         self.began = time.monotonic()

@@ -28,7 +28,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from data.batching import Batch, Split
+from data.splits import Batch, Split
 from training.state import EnergyRef
 
 POINTS = 16

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from data.batching import Split, content_sha256
-from data.registry import baselines, task_spec
+from data.prepared import Opened
+from data.registry import folder_of
 from training import checkpoint
 from training.config import ExperimentConfig
 from training.errors import ConfigError
 from training.evaluate import binomial_interval, evaluate, guesses_line, interval_text
 from training.files import write_json
-from training.loop import load_splits
+from training.loop import load_data
 from training.mesh import make_mesh
 from training.start import abstract_state
 from training.state import TrainState, make_program
@@ -34,18 +34,18 @@ def score(workdir: Path, data_dir: Path, split: str, which: str, step_rescale: f
     config = rescaled(config, step_rescale)
     step = _step(which)
     read_results(workdir / RESULTS)  # damage is said before the work and not after it
-    splits = load_splits(config, data_dir)
-    refuse_other_data(workdir, run, content_sha256(splits))
-    program = make_program(config, task_spec(config.data.request))
+    data = load_data(config, data_dir)
+    refuse_other_data(workdir, run, data.content_sha256)
+    program = make_program(config, data.spec)
     restored = checkpoint.restore(workdir / CHECKPOINTS, abstract_state(program), step, read_only=True)
     if restored is None:
         raise ConfigError(f"{workdir} has no checkpoint yet: train it first")
     state: TrainState = restored.tree
     params = state.best.params if which == "best" else state.params
     mesh = make_mesh(config.train.eval_batch_size, "train.eval_batch_size")
-    found = evaluate(make_eval_step(program), params, splits[split], config.train.eval_batch_size, mesh)
+    found = evaluate(make_eval_step(program), params, data.splits[split], config.train.eval_batch_size, mesh)
     steps = np.asarray(state.best.step) if which == "best" else np.full(len(config.seeds), restored.step)
-    record = _record(config, splits, split, which, steps, np.asarray(state.alive), found)
+    record = _record(config, data, split, which, steps, np.asarray(state.alive), found)
     record["step_rescale"] = step_rescale
     if repairs := [*restored.meta["repairs"], *restored.repairs]:
         record["repairs"] = repairs
@@ -82,14 +82,14 @@ def _step(which: str) -> int | None:
 
 def _record(
     config: ExperimentConfig,
-    splits: dict[str, Split],
+    data: Opened,
     split: str,
     which: str,
     steps: np.ndarray,
     alive: np.ndarray,
     found: dict[str, np.ndarray],
 ) -> Record:
-    count = len(splits[split])
+    count = len(data.splits[split])
     accuracy, by_step = found["accuracy"], found.get("accuracy_by_step")
     seeds = {
         str(seed): {
@@ -105,13 +105,14 @@ def _record(
     return {
         "split": split,
         "checkpoint": which,
-        "data": "smoke" if config.data.smoke else config.data.request.folder,
+        "data": "smoke" if config.data.smoke else folder_of(config.data.request),
+        "partial": data.partial,
         "policy": "best validation accuracy" if which == "best" else "no selection",
         "count": count,
         "seeds": seeds,
         "mean": float(accuracy.mean()),
         "std": float(accuracy.std(ddof=1)) if len(accuracy) > 1 else None,
-        "baselines": baselines(config.data.request, splits)[split],
+        "baselines": data.baselines[split],
     }
 
 

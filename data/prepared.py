@@ -1,0 +1,256 @@
+"""Prepared data: made once, looked at again, opened to train on.
+
+`data.store` is imported where it is used: a smoke sample stays fast and needs no TFDS.
+"""
+
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from data.errors import DataError
+from data.examples import Example, Generated, Indexed
+from data.folders import Journal, create
+from data.guesses import majority
+from data.manifest import check_hashes, code_sha256, manifest_of, read_manifest, save_manifest
+from data.parallel import Progress, silent
+from data.registry import (
+    HasBaselines,
+    HasNormalisation,
+    HasSegments,
+    choices,
+    data_set,
+    folder_of,
+    is_partial,
+    remedy,
+    task_spec,
+)
+from data.sources import Sources
+from data.spec import DataRequest, TaskKind, TaskSpec
+from data.splits import MemorySplit, Records, Split, content_sha256
+from data.windows import Packing, Windows, choice, evaluation_windows, read_records, training_windows
+
+SMOKE_SAMPLES = (np.array([2**-15], np.float32), np.array([0], np.float32))
+"""16-bit samples in [-1, 1), for want of statistics."""
+
+Affine = tuple[np.ndarray, np.ndarray]
+"""(scale, shift): x = v scale + shift for stored samples v."""
+
+
+class Opened(NamedTuple):
+    """Data to train on and to score.
+
+    content_sha256: of all stored records. baselines: split -> name -> accuracy of a simple guess; of a text, losses in
+    nats a token. affine: the normalisation by statistics of the training split, if it is not in `spec`. partial:
+    whether it is only a part of the data set, or from a source that is not official.
+    """
+
+    spec: TaskSpec
+    splits: Mapping[str, Split]
+    content_sha256: str
+    baselines: Mapping[str, Mapping[str, float]]
+    affine: Affine | None = None
+    partial: bool = False
+
+
+def prepare(
+    request: DataRequest,
+    data_dir: Path,
+    *,
+    data_source: Path | None = None,
+    processes: int | None = None,
+    progress: Progress = silent,
+) -> dict:
+    """Makes the data of `request` ready below `data_dir` and returns its manifest; at once if they are ready.
+
+    What is checked are the records read back from the files. Whether this process is killed or another one prepares
+    the same data, the folder has its name only when it is complete. `processes` (default: all cores) changes no byte.
+    data_source: a folder with files that need not be downloaded. Raises DataError for a bad request, a source that is
+    missing or not official, a folder that is foreign or damaged, a failed check, an unwritable place.
+    """
+    task_spec(request)  # refuse nonsense before anything is touched
+    processes = processes or os.cpu_count() or 1
+
+    def write(temporary: Path) -> None:
+        sources = Sources(data_source, data_dir / "downloads", partial=is_partial(request), progress=progress)
+        generated = data_set(request).generate(request, sources, processes, progress)
+        manifest = _write(temporary, request, generated, progress)
+        splits = _checked_content(temporary, manifest, request)
+        manifest["statistics"] = data_set(request).check(request, splits, manifest, processes, progress)
+        manifest["baselines"] = _baselines(request, manifest, _read(temporary, manifest, request))
+        save_manifest(temporary, manifest)
+
+    if not (folder := data_dir / folder_of(request)).exists():
+        create(folder, write, progress)
+    return _manifest(request, data_dir)
+
+
+def _write(folder: Path, request: DataRequest, generated: Generated, progress: Progress) -> dict:
+    """Writes the shards and the arrays. Returns the manifest as far as it can be known then."""
+    from data import store
+
+    name, asked, spec = folder_of(request), _stored_request(request), task_spec(request)
+    lengths: dict[str, list[int]] = {split: [] for split in generated.splits}
+    splits = generated.splits
+    if spec.kind is TaskKind.LANGUAGE:  # where a window lies cannot be known without them
+        splits = {split: _measured(examples, lengths[split]) for split, examples in splits.items()}
+    resumable = all(isinstance(examples, Indexed) for examples in splits.values())
+    journal = Journal(folder, json.dumps([asked, code_sha256()]), resumable=resumable)
+    store.write(folder, name, splits, spec, journal, progress, generated.expected)
+    journal.close()
+    arrays = generated.arrays() | {f"{split}_lengths": np.array(found) for split, found in lengths.items() if found}
+    for array_name, array in arrays.items():
+        np.save(folder / f"{array_name}.npy", array, allow_pickle=False)
+    facts = {"request": asked, "partial": is_partial(request), "arrays": sorted(arrays)}
+    shards = {split: journal.shards(split) for split in generated.splits}
+    return manifest_of(folder, name, shards, facts | generated.facts())
+
+
+def _measured(examples: Iterable[Example], lengths: list[int]) -> Iterator[Example]:
+    for example in examples:
+        lengths.append(len(example.values))
+        yield example
+
+
+def verify(request: DataRequest, data_dir: Path, *, processes: int | None = None, progress: Progress = silent) -> dict:
+    """Looks at prepared data again: the sha256 of every file, of the content, and all that `prepare` asserted.
+
+    Returns the manifest. Raises DataError for the first thing that is not as it should be.
+    """
+    folder, manifest = data_dir / folder_of(request), _manifest(request, data_dir)
+    check_hashes(folder, manifest, progress)
+    splits = _checked_content(folder, manifest, request)
+    data_set(request).check(request, splits, manifest, processes or os.cpu_count() or 1, progress)
+    return manifest
+
+
+def _checked_content(folder: Path, manifest: dict, request: DataRequest) -> Mapping[str, Records]:
+    """The stored splits, read back and compared with the manifest."""
+    from data import store
+
+    spec = task_spec(request)
+    splits = {
+        name: store.read(store.place_of(folder, manifest, [name]), spec, spec.length_of(name))
+        for name in manifest["counts"]
+    }
+    if (found := content_sha256(splits)) != manifest["content_sha256"]:
+        raise DataError(f"{folder}: content has sha256 {found} instead of {manifest['content_sha256']}")
+    return splits
+
+
+def open_data(request: DataRequest, data_dir: Path) -> Opened:
+    """The prepared splits "train", "val", "test": in memory, or on disk if they are large.
+
+    Raises DataError if they are missing (naming the command that makes them) or damaged.
+    """
+    folder, manifest = data_dir / folder_of(request), _manifest(request, data_dir)
+    return Opened(
+        _spec(request, manifest),
+        _read(folder, manifest, request),
+        manifest["content_sha256"],
+        manifest["baselines"],
+        _affine(request, folder, manifest),
+        manifest["partial"],
+    )
+
+
+def _spec(request: DataRequest, manifest: dict) -> TaskSpec:
+    """The shape of the task; how many ids a text has may be known only now."""
+    spec = task_spec(request)
+    if spec.kind is TaskKind.LANGUAGE:
+        size = manifest["vocabulary_size"]
+        return dataclasses.replace(spec, input_width=size, classes=size)
+    return spec
+
+
+def _affine(request: DataRequest, folder: Path, manifest: dict) -> Affine | None:
+    module = data_set(request)
+    if not isinstance(module, HasNormalisation):
+        return None
+    return module.normalisation_arrays(request, {name: _array(folder, name) for name in manifest["arrays"]})
+
+
+def _array(folder: Path, name: str) -> np.ndarray:
+    return np.load(folder / f"{name}.npy", allow_pickle=False)
+
+
+def _read(folder: Path, manifest: dict, request: DataRequest) -> dict[str, Split]:
+    from data import store
+
+    spec, splits = _spec(request, manifest), {}
+    for name, stored in _views(spec.kind, request).items():
+        place = store.place_of(folder, manifest, stored)
+        if spec.kind is TaskKind.LANGUAGE:
+            lengths = _array(folder, f"{stored[0]}_lengths")
+            splits[name] = _windows(request, spec, store.read(place, spec, spec.length), lengths, name)
+        else:
+            splits[name] = store.read(place, spec, spec.length_of(name))
+    return splits
+
+
+def smoke_data(request: DataRequest) -> Opened:
+    """A tiny sample made in memory, of the same task_spec as the real data."""
+    spec, made = task_spec(request), data_set(request).smoke(request)
+    stored = {name: MemorySplit.from_examples(examples, spec.length_of(name)) for name, examples in made.items()}
+    splits: dict[str, Split] = {}
+    for name, (first, *_) in _views(spec.kind, request).items():
+        split = stored[first]
+        is_text = spec.kind is TaskKind.LANGUAGE
+        splits[name] = _windows(request, spec, split, np.diff(split.offsets), name) if is_text else split
+    affine = SMOKE_SAMPLES if isinstance(data_set(request), HasNormalisation) else None
+    return Opened(spec, splits, content_sha256(stored), _baselines(request, {}, splits), affine, partial=True)
+
+
+def _windows(request: DataRequest, spec: TaskSpec, stored: Records, lengths: np.ndarray, name: str) -> Windows:
+    """The windows of a text whose stored records have so many ids."""
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    packing = choice(request, "packing", Packing)
+    make = training_windows if name == "train" else evaluation_windows
+    module = data_set(request)
+    assert isinstance(module, HasSegments)
+    segments = module.segments(request, offsets)
+    if isinstance(stored, MemorySplit):
+        return make(lambda start, stop: stored.symbols[start:stop], segments, spec.length, packing)
+    return make(read_records(lambda index: stored.example(index).values, offsets), segments, spec.length, packing)
+
+
+def _baselines(request: DataRequest, manifest: dict, splits: Mapping[str, Split]) -> dict[str, dict[str, float]]:
+    if task_spec(request).kind is TaskKind.LANGUAGE:
+        found = manifest.get("statistics", {}).items()
+        losses = {name.removeprefix("val_"): value for name, value in found if re.fullmatch("val_.*_loss", name)}
+        return {"val": losses, "test": losses}
+    if isinstance(module := data_set(request), HasBaselines):
+        return module.baselines(request, splits)
+    return majority(splits)
+
+
+def _views(kind: TaskKind, request: DataRequest) -> dict[str, tuple[str, ...]]:
+    """The stored splits that train, val and test consist of.
+
+    A text has no test split: what is validated on is also what is reported. `test_selected` is the published policy of
+    a task without validation data: all of them are trained on, and the epoch is chosen on the test split.
+    """
+    if kind is TaskKind.LANGUAGE:
+        return {"train": ("train",), "val": ("val",), "test": ("val",)}
+    if ("policy", "test_selected") in request.choices:
+        return {"train": ("train", "val"), "val": ("test",), "test": ("test",)}
+    return {"train": ("train",), "val": ("val",), "test": ("test",)}
+
+
+def _stored_request(request: DataRequest) -> dict:
+    """What decides about the records."""
+    known = choices(request.task)
+    chosen = {name: choice.values[0] for name, choice in known.items() if choice.stored}
+    chosen |= {name: value for name, value in request.choices if known[name].stored}
+    window = list(request.length_window) if request.length_window else None
+    return {"task": request.task, "length_window": window, "limit": request.limit, "choices": chosen}
+
+
+def _manifest(request: DataRequest, data_dir: Path) -> dict:
+    stored = {name for names in _views(task_spec(request).kind, request).values() for name in names}
+    return read_manifest(data_dir / folder_of(request), folder_of(request), stored, remedy(request, data_dir))
