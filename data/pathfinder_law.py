@@ -201,16 +201,15 @@ def _seed_paddle(scene, y, x, sprite, paddle):
 
 @njit
 def _seed_in_the_middle(stream, scene, paddle):
-    """The first paddle of all, off a frame of twice the seed distance."""
-    for _ in range(SEED_TRIES):
+    """The first paddle of all, off a frame of twice the seed distance. A failure would restart the image, of which
+    there is nothing yet: it is drawn until it stands."""
+    while True:
         sprite = _below(stream, DEGREES)
         from_y, below_y, from_x, below_x = scene.middles[sprite]
-        if not scene.seeds[sprite] or from_y >= below_y or from_x >= below_x:
-            return False
-        y, x = from_y + _below(stream, below_y - from_y), from_x + _below(stream, below_x - from_x)
-        if _seed_paddle(scene, y, x, sprite, paddle):
-            return True
-    return False
+        if scene.seeds[sprite] and from_y < below_y and from_x < below_x:
+            y, x = from_y + _below(stream, below_y - from_y), from_x + _below(stream, below_x - from_x)
+            if _seed_paddle(scene, y, x, sprite, paddle):
+                return
 
 
 @njit
@@ -292,8 +291,7 @@ def _extend(stream, scene, occupancy, weights, snake, k):
 def _grow_targets(stream, scene, occupancy, weights, snakes):
     """Both target snakes, by turns; false if anything fails. Of the last footprints only that of the second is laid
     down, as upstream does."""
-    if not _seed_in_the_middle(stream, scene, snakes[0, 0]):
-        return False
+    _seed_in_the_middle(stream, scene, snakes[0, 0])
     if not _seed_beside(stream, scene, snakes[0, 0], snakes[1, 0]):
         return False
     for k in range(1, PADDLES):
@@ -306,7 +304,7 @@ def _grow_targets(stream, scene, occupancy, weights, snakes):
 
 @njit
 def _grow_distractor(stream, scene, occupancy, weights, snake):
-    """A short snake; false if it found no place, and then nothing is changed."""
+    """A short snake; false if it found no place, and then nothing is changed. Its last footprint is not laid down."""
     before = occupancy.copy()
     for _ in range(SNAKE_TRIES):
         seeded = _seed_anywhere(stream, scene, occupancy, snake[0])
@@ -316,7 +314,6 @@ def _grow_distractor(stream, scene, occupancy, weights, snake):
         for k in range(1, DISTRACTOR_PADDLES):
             grown = grown and _extend(stream, scene, occupancy, weights, snake, k)
         if grown:
-            _occupy(scene, occupancy, snake[DISTRACTOR_PADDLES - 1])
             return True
         occupancy[:] = before
     snake[:] = 0
