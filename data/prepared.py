@@ -32,7 +32,7 @@ from data.registry import (
 )
 from data.sources import Sources
 from data.spec import DataRequest, TaskKind, TaskSpec
-from data.splits import MemorySplit, Records, Split, content_sha256
+from data.splits import MemorySplit, Records, Shortened, Split, content_sha256
 from data.windows import Packing, Windows, choice, evaluation_windows, read_records, training_windows
 
 SMOKE_SAMPLES = (np.array([2**-15], np.float32), np.array([0], np.float32))
@@ -172,7 +172,9 @@ def _affine(request: DataRequest, folder: Path, manifest: dict) -> Affine | None
     module = data_set(request)
     if not isinstance(module, HasNormalisation):
         return None
-    return module.normalisation_arrays(request, {name: _array(folder, name) for name in manifest["arrays"]})
+    found = module.normalisation_arrays(request, {name: _array(folder, name) for name in manifest["arrays"]})
+    scale, shift = (array if array.ndim == 1 else array[: request.steps] for array in found)
+    return scale, shift
 
 
 def _array(folder: Path, name: str) -> np.ndarray:
@@ -189,21 +191,32 @@ def _read(folder: Path, manifest: dict, request: DataRequest) -> dict[str, Split
             lengths = _array(folder, f"{stored[0]}_lengths")
             splits[name] = _windows(request, spec, store.read(place, spec, spec.length), lengths, name)
         else:
-            splits[name] = store.read(place, spec, spec.length_of(name))
+            splits[name] = _cut(request, store.read(place, spec, _full_spec(request).length_of(name)))
     return splits
+
+
+def _full_spec(request: DataRequest) -> TaskSpec:
+    """The task as it is stored."""
+    return task_spec(dataclasses.replace(request, steps=None))
+
+
+def _cut(request: DataRequest, split: Split) -> Split:
+    return split if request.steps is None else Shortened(split, request.steps)
 
 
 def smoke_data(request: DataRequest) -> Opened:
     """A tiny sample made in memory, of the same task_spec as the real data."""
     spec, made = task_spec(request), data_set(request).smoke(request)
-    stored = {name: MemorySplit.from_examples(examples, spec.length_of(name)) for name, examples in made.items()}
+    full = _full_spec(request)
+    stored = {name: MemorySplit.from_examples(examples, full.length_of(name)) for name, examples in made.items()}
     splits: dict[str, Split] = {}
     for name, (first, *_) in _views(spec.kind, request).items():
         split = stored[first]
         is_text = spec.kind is TaskKind.LANGUAGE
-        splits[name] = _windows(request, spec, split, np.diff(split.offsets), name) if is_text else split
+        splits[name] = _windows(request, spec, split, np.diff(split.offsets), name) if is_text else _cut(request, split)
     affine = SMOKE_SAMPLES if isinstance(data_set(request), HasNormalisation) else None
-    return Opened(spec, splits, content_sha256(stored), _baselines(request, {}, splits), affine, partial=True)
+    guesses = _baselines(request, {}, stored if spec.kind is not TaskKind.LANGUAGE else splits)
+    return Opened(spec, splits, content_sha256(stored), guesses, affine, partial=True)
 
 
 def _windows(request: DataRequest, spec: TaskSpec, stored: Records, lengths: np.ndarray, name: str) -> Windows:

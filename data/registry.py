@@ -111,9 +111,17 @@ def task_spec(request: DataRequest) -> TaskSpec:
     spec = data_set(request).task_spec(request)
     if request.steps is None:
         return spec
-    if spec.kind is not TaskKind.LANGUAGE:
-        raise DataError(f"{request.task} has {spec.length} steps: another number is for windows of a text")
-    return dataclasses.replace(spec, length=request.steps)
+    if spec.kind is not TaskKind.LANGUAGE and request.steps > spec.length:
+        raise DataError(f"steps={request.steps}: inputs of {request.task} have up to {spec.length}")
+    return dataclasses.replace(spec, length=request.steps, test_length=None)
+
+
+def read_name(request: DataRequest) -> str:
+    """What stands in results: the folder, and how it was read."""
+    known = choices(request.task)
+    chosen = [f"{name}={value}" for name, value in sorted(request.choices) if not known[name].stored]
+    steps = [] if request.steps is None else [f"steps={request.steps}"]
+    return ",".join([folder_of(request), *chosen, *steps])
 
 
 def about(request: DataRequest) -> About:

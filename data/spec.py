@@ -37,7 +37,7 @@ class DataRequest:
     choices: name -> value, where a data set can be made or read in several named ways; what is left out has its
         default (see `data.examples.Choice`).
     partial: a source that is not the official one was allowed; counts are then reported and not asserted.
-    steps: of a window of text; None is the data set's own number.
+    steps: of a window of text, or to which other inputs are cut; None is the data set's own number.
 
     Raises DataError if limit or steps is not positive.
     """
@@ -51,7 +51,7 @@ class DataRequest:
 
     def __post_init__(self) -> None:
         if self.steps is not None and self.steps < 1:
-            raise DataError(f"steps is {self.steps}: a window of text needs at least 1")
+            raise DataError(f"steps is {self.steps}: an input needs at least 1")
         if self.limit is not None and self.limit < 1:
             raise DataError(f"limit is {self.limit}: at least 1 record in each split is needed")
 

@@ -147,6 +147,25 @@ def _offsets(lengths: Iterable[int]) -> np.ndarray:
     return np.fromiter(itertools.accumulate(lengths, initial=0), np.int64)
 
 
+@dataclass(frozen=True)
+class Shortened:
+    """A split whose inputs are cut to their first `length` steps, and so are the labels of steps."""
+
+    whole: Split
+    length: int
+
+    def __len__(self) -> int:
+        return len(self.whole)
+
+    def gather(self, indices: Sequence[int] | np.ndarray) -> Batch:
+        """The records at `indices` as one padded batch."""
+        batch = self.whole.gather(indices)
+        axis = batch["lengths"].ndim  # behind the batch, and behind the two of a pair
+        inputs = batch["inputs"][(slice(None),) * axis + (slice(self.length),)]
+        labels = batch["labels"][:, : self.length] if batch["labels"].ndim == 2 else batch["labels"]
+        return {"inputs": inputs, "lengths": np.minimum(batch["lengths"], self.length), "labels": labels}
+
+
 def digest_of(examples: Iterable[Example]) -> str:
     """sha256 over what a block of records holds, whatever the file: of each its length (int64), values (their dtype),
     the same of its second sequence, and its labels (int32; NO_LABEL if none), little-endian."""

@@ -18,6 +18,7 @@ TASK = TaskSpec("tiny", TaskKind.CLASSIFICATION, InputKind.TOKENS, input_width=6
 def tiny_dict(layer: str = "rotrnn", changes: dict[str, Any] | None = None) -> dict[str, Any]:
     """A config that trains in seconds, as plain values; `changes` by dotted key."""
     config = lra.get_config(f"layer={layer},direction=forward,smoke").to_dict()
+    config["model"]["norm"] = "layer"
     for path, value in (changes or {}).items():
         *groups, name = path.split(".")
         group = config

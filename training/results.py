@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from data.prepared import Opened
-from data.registry import folder_of
+from data.registry import read_name
 from training import checkpoint
 from training.config import ExperimentConfig
 from training.errors import ConfigError
@@ -107,7 +107,7 @@ def _record(
     return {
         "split": split,
         "checkpoint": which,
-        "data": "smoke" if config.data.smoke else folder_of(config.data.request),
+        "data": "smoke" if config.data.smoke else read_name(config.data.request),
         "partial": data.partial,
         "policy": selected if which == "best" else "no selection",
         "metric": metric,
