@@ -10,6 +10,7 @@ from functools import partial
 
 import numpy as np
 
+from data import listops_release
 from data.errors import DataError
 from data.examples import About, Choice, Example, Generated
 from data.listops_law import (
@@ -40,7 +41,7 @@ OFFICIAL_WINDOW = (500, 2000)
 OFFICIAL_LENGTH = 2048
 INPUT_WIDTH = 20  # the published one-hot width; 18 ids are in use
 CLASSES = 10
-CHOICES: dict[str, dict[str, Choice]] = {}
+CHOICES = {"listops": {"origin": Choice(("generated", "release"), stored=True)}}
 
 
 def task_spec(request: DataRequest) -> TaskSpec:
@@ -62,13 +63,17 @@ def _window(request: DataRequest) -> tuple[int, int]:
 
 
 def about(request: DataRequest) -> About:
-    """Generated here."""
+    """Generated here, or the published files."""
     return About(SOURCE, "none needed", 0, 70_000_000)
 
 
 def sources(request: DataRequest) -> tuple[SourceFile, ...]:
-    """None."""
-    return ()
+    """The published files, if they are chosen."""
+    return listops_release.sources(request) if _is_release(request) else ()
+
+
+def _is_release(request: DataRequest) -> bool:
+    return ("origin", "release") in request.choices
 
 
 def generate(request: DataRequest, sources: Sources, processes: int, progress: Progress) -> Generated:
@@ -77,6 +82,8 @@ def generate(request: DataRequest, sources: Sources, processes: int, progress: P
     Chunks are taken in order and duplicates dropped in that order: the number of processes changes nothing.
     Raises DataError if the window has too few distinct expressions.
     """
+    if _is_release(request):
+        return listops_release.generate(request, sources, processes, progress)
     sizes = {split: min(size, request.limit or size) for split, size in SIZES.items()}
     expressions, labels, draws = _distinct(sum(sizes.values()), _window(request), processes, progress)
     facts = {"version": VERSION, "source": SOURCE, "seed": SEED, "vocabulary": VOCABULARY, "draws": draws}
@@ -173,10 +180,12 @@ def check(
 
     Of every record: its ids are an expression whose value is its label, of a length inside the window; no other record
     equals it. Of all together, in any window: operators and digits are uniform, three drawn trees of four were a single
-    digit. In the official window also `OFFICIAL_BANDS` and the number of duplicates met.
+    digit. In the official window also `OFFICIAL_BANDS` and the number of duplicates met. Of released records only what
+    holds of every one: how they were drawn is not known.
     `facts` is what `generate` returned. Raises DataError with the found and the expected value.
     """
-    _check_distinct(splits)
+    if not _is_release(request):
+        _check_distinct(splits)
     slices = [
         _Slice(name, start, split.slice(start, min(start + SLICE_RECORDS, len(split))), _window(request))
         for name, split in splits.items()
@@ -187,7 +196,10 @@ def check(
         counts += slice_counts
         depths.append(slice_depths)
         progress("check", done, len(slices))
-    statistics = _statistics(splits, counts, np.concatenate(depths), facts["draws"])
+    statistics = _statistics(splits, counts, np.concatenate(depths))
+    if _is_release(request):
+        return statistics
+    statistics |= _draw_statistics(facts["draws"])
     _check_uniform(counts, facts["draws"])
     if _window(request) == OFFICIAL_WINDOW:
         _check_official(statistics, sum(map(len, splits.values())), facts["draws"])
@@ -237,15 +249,10 @@ def _check_raw_form(job: _Slice, ids: bytes) -> None:
         raise DataError(f"{job.name} record {job.start}: its text form does not give its ids back")
 
 
-def _statistics(
-    splits: Mapping[str, MemorySplit], counts: np.ndarray, depths: np.ndarray, draws: dict[str, int]
-) -> dict[str, float]:
+def _statistics(splits: Mapping[str, MemorySplit], counts: np.ndarray, depths: np.ndarray) -> dict[str, float]:
     lengths = np.concatenate([np.diff(split.offsets) - 1 for split in splits.values()])
     labels = np.concatenate([split.labels for split in splits.values()])
     statistics = {
-        "acceptance": draws["kept"] / draws["drawn"],
-        "root_leaf_share": draws["root_leaves"] / draws["drawn"],
-        "too_long_share": draws["too_long"] / draws["drawn"],
         "length_mean": lengths.mean(),
         "length_std": lengths.std(),
         "length_min": lengths.min(),
@@ -258,6 +265,11 @@ def _statistics(
     for label, count in enumerate(np.bincount(labels, minlength=CLASSES)):
         statistics[f"label_{label}_share"] = count / len(labels)
     return {key: float(value) for key, value in statistics.items()}
+
+
+def _draw_statistics(draws: dict[str, int]) -> dict[str, float]:
+    counted = {"acceptance": "kept", "root_leaf_share": "root_leaves", "too_long_share": "too_long"}
+    return {name: draws[count] / draws["drawn"] for name, count in counted.items()}
 
 
 def _check_uniform(counts: np.ndarray, draws: dict[str, int]) -> None:

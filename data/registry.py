@@ -12,7 +12,19 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from data import fsdd, images, listops, mnist, probes, retrieval, shakespeare, speech_commands, text, tinystories
+from data import (
+    fsdd,
+    images,
+    listops,
+    mnist,
+    pathfinder,
+    probes,
+    retrieval,
+    shakespeare,
+    speech_commands,
+    text,
+    tinystories,
+)
 from data.errors import DataError
 from data.examples import About, Choice, Example, Generated
 from data.parallel import Progress
@@ -92,6 +104,7 @@ DATA_SETS: dict[str, DataSet] = {
     "text": text,
     "text_bytes": text,
     "retrieval": retrieval,
+    **dict.fromkeys(pathfinder.SETTINGS, pathfinder),
     "image": images,
     "scifar": images,
     "smnist": mnist,
@@ -114,6 +127,13 @@ def task_spec(request: DataRequest) -> TaskSpec:
     if spec.kind is not TaskKind.LANGUAGE and request.steps > spec.length:
         raise DataError(f"steps={request.steps}: inputs of {request.task} have up to {spec.length}")
     return dataclasses.replace(spec, length=request.steps, test_length=None)
+
+
+def without_defaults(request: DataRequest) -> DataRequest:
+    """The same request, with no choice that says what is so anyway."""
+    known = choices(request.task)
+    chosen = ((name, value) for name, value in request.choices if name not in known or value != known[name].values[0])
+    return dataclasses.replace(request, choices=tuple(chosen))
 
 
 def read_name(request: DataRequest) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from data.errors import DataError
+from data.registry import without_defaults
 from data.spec import DataRequest
 from models.build import ModelConfig
 from models.registry import LAYERS, layer_spec
@@ -50,7 +51,8 @@ class DataConfig:
             raise DataError(f"data.length_window must be () or (low, high), got {self.length_window}")
         window = (self.length_window[0], self.length_window[1]) if self.length_window else None
         chosen = tuple(sorted(self.choices.items()))
-        return DataRequest(self.task, window, self.limit or None, chosen, self.partial, self.steps or None)
+        asked = DataRequest(self.task, window, self.limit or None, chosen, self.partial, self.steps or None)
+        return without_defaults(asked)
 
 
 @dataclass(frozen=True)
