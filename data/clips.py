@@ -57,7 +57,7 @@ class ClipStore:
     def examples(self, keys: Iterable[Key]) -> Iterator[Example]:
         """The clips of these keys, one at a time."""
         for key in keys:
-            yield Example(self._spool.read(self._numbers[key]), key[0])
+            yield Example(self._spool.read(self._numbers[key])[:, None], key[0])
 
 
 def generated(
@@ -84,7 +84,7 @@ def generated(
 
 def _counted(examples: Iterator[Example], moments: Moments) -> Iterator[Example]:
     for example in examples:
-        moments.add(example.values)
+        moments.add(example.values[:, 0])
         yield example
 
 
@@ -133,8 +133,8 @@ def check_clips(
 def _check_clip(example: Example, where: str, spec: TaskSpec, shortest: int, before: int) -> int:
     """Returns the label."""
     values, label = example.values, example.label
-    if values.dtype != np.int16 or values.ndim != 1:
-        raise DataError(f"{where}: is {values.dtype} of {values.ndim} axes, expected int16 of one")
+    if values.dtype != np.int16 or values.shape[1:] != (1,):
+        raise DataError(f"{where}: is {values.dtype} of shape {values.shape}, expected int16 (n, 1)")
     if not shortest <= len(values) <= spec.length:
         raise DataError(f"{where}: has {len(values)} samples, expected {shortest} to {spec.length}")
     if not (isinstance(label, int | np.integer) and 0 <= label < spec.classes):
@@ -169,5 +169,5 @@ def smoke_clips(spec: TaskSpec, rate: int, sizes: dict[str, int], *, shorter: bo
                 steps -= int(rng.integers(1, steps // 2))
             phase = 2 * np.pi * (rng.random() + (100 + 25 * label) * np.arange(steps) / rate)
             sound = 3_000 * np.sin(phase) + 300 * rng.standard_normal(steps)
-            splits[split].append(Example(sound.astype(np.int16), label))
+            splits[split].append(Example(sound.astype(np.int16)[:, None], label))
     return splits

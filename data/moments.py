@@ -56,7 +56,7 @@ def statistics(clips: Iterable[Example], length: int) -> dict[str, np.ndarray]:
     """What `Moments.arrays` says of some clips."""
     moments = Moments(length)
     for clip in clips:
-        moments.add(clip.values)
+        moments.add(clip.values[:, 0])
     return moments.arrays()
 
 

@@ -155,7 +155,8 @@ def check(
     Returns statistics, with the accuracies of simple guesses. Raises DataError with the record, or the found and the
     expected value.
     """
-    stored = pathfinder_checks.read(request, task_spec(request), SIZES, splits, progress)
+    pathfinder_checks.check_counts(request, SIZES, splits)
+    stored = pathfinder_checks.read(task_spec(request), splits, progress)
     statistics = pathfinder_checks.statistics(stored)
     if _chosen(request, "origin") == "generated":
         pathfinder_checks.check_generated(request, stored, statistics)
@@ -167,4 +168,4 @@ def check(
 def baselines(request: DataRequest, splits: Mapping[str, Records]) -> dict[str, dict[str, float]]:
     """Accuracy, on val and test, of guesses learned on train: the most frequent label, and the best threshold on the
     sum of the pixels (ink) or on the mean of those that are not 0 (brightness)."""
-    return pathfinder_checks.guesses(pathfinder_checks.read(request, task_spec(request), SIZES, splits))
+    return pathfinder_checks.guesses(pathfinder_checks.read(task_spec(request), splits))

@@ -43,20 +43,21 @@ class Stored(NamedTuple):
 
 
 def read(
-    request: DataRequest,
     spec: TaskSpec,
-    sizes: dict[str, int],
     splits: Mapping[str, Records],
     progress: Progress = silent,
 ) -> dict[str, Stored]:
-    """Reads every record once. Raises DataError for one that is no image or has no label, or for a wrong count."""
-    return {name: _read_split(request, spec, name, sizes[name], split, progress) for name, split in splits.items()}
+    """Reads every record once. Raises DataError for one that is no image or has no label."""
+    return {name: _read_split(spec, name, split, progress) for name, split in splits.items()}
 
 
-def _read_split(
-    request: DataRequest, spec: TaskSpec, name: str, size: int, split: Records, progress: Progress
-) -> Stored:
-    expect_count(request, f"records in {name}", len(split), size)
+def check_counts(request: DataRequest, sizes: dict[str, int], splits: Mapping[str, Records]) -> None:
+    """Raises DataError for a split with another number of records."""
+    for name, split in splits.items():
+        expect_count(request, f"records in {name}", len(split), sizes[name])
+
+
+def _read_split(spec: TaskSpec, name: str, split: Records, progress: Progress) -> Stored:
     numbers, digests = np.zeros((4, len(split))), []
     for index, (values, label, _) in enumerate(split.examples()):
         where = f"{spec.name}: {name} record {index}"

@@ -5,6 +5,7 @@
 
 import dataclasses
 import json
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -234,7 +235,8 @@ def _windows(request: DataRequest, spec: TaskSpec, stored: Records, lengths: np.
 
 def _baselines(request: DataRequest, manifest: dict, splits: Mapping[str, Split]) -> dict[str, dict[str, float]]:
     if task_spec(request).kind is TaskKind.LANGUAGE:
-        found = manifest.get("statistics", {}).items()
+        uniform = {"val_uniform_loss": math.log(task_spec(request).classes)}
+        found = manifest.get("statistics", uniform).items()
         losses = {name.removeprefix("val_"): value for name, value in found if re.fullmatch("val_.*_loss", name)}
         return {"val": losses, "test": losses}
     if isinstance(module := data_set(request), HasBaselines):

@@ -1,0 +1,31 @@
+"""shakespeare-char: the next character of one million, 65 of them, by the models of the MRU study.
+
+    python -m scripts.prepare_data shakespeare_char
+    python train.py --config=configs/shakespeare_char.py:model=small_mru,variant=ldu,seeds=0:3 --workdir=runs/char_mru
+    python eval.py --workdir=runs/char_mru --split=val
+
+Keys after the colon: model (a name of configs/language.py), variant (of an MRU), position (rope | none | xpos_512, of
+attention), lr, seeds, smoke. There is no test split: val is what is reported, at the lowest validation loss or last.
+
+Windows of 256, batches of 64, 5,000 updates, dropout 0.2, warm-up 100 and a cosine from 1e-3 to 1e-4: the published
+setting (mikayahlevi/mru-lm), a job for an accelerator.
+"""
+
+from ml_collections import ConfigDict
+
+from configs.language import family
+
+TRAINING = {
+    "window": 256,
+    "batch_size": 64,
+    "updates": 5000,
+    "lr": 1e-3,
+    "final": 0.1,
+    "warmup": 100,
+    "dropout": 0.2,
+}
+
+
+def get_config(argument: str | None = None) -> ConfigDict:
+    """The config of one model."""
+    return family(argument, "small_mru", ("shakespeare_char",), TRAINING, {"packing": "separated"})
