@@ -3,16 +3,33 @@
 import ast
 import dataclasses
 import importlib
+import itertools
+import json
 import pathlib
 import shlex
 import sys
 
+import jax
 import pytest
 
-from configs import argument, demo, layers, lra, probes
-from data.registry import task_spec
+from configs import (
+    argument,
+    demo,
+    experiment,
+    language,
+    layers,
+    lra,
+    pixels,
+    probes,
+    published,
+    shakespeare_char,
+    speech_commands,
+    tinystories,
+)
+from data.registry import DATA_SETS, task_spec
 from models.registry import LAYERS
 from training.config import ExperimentConfig, from_config_dict
+from training.state import make_program
 
 FOLDER = pathlib.Path(layers.__file__).parent
 FILES = sorted(FOLDER.glob("*.py"))
@@ -108,8 +125,13 @@ def test_demo_cells_are_all_layers_at_three_settings():
             "rate=large",
             "unknown key 'rate' after the colon: known: task, layer, depth, direction, seeds",
         ),
-        (lra.get_config, "layer=gru", "no row for task=listops, layer=gru: known rows are task=listops,layer=rotrnn, "),
-        (lra.get_config, "task=text", "no row for task=text, layer=rotrnn: known rows are task=listops,layer=rotrnn, "),
+        (lra.get_config, "layer=gru", "layer='gru' after the colon: expected one of rotrnn, lru, s5, mru, "),
+        (lra.get_config, "task=sc35", "task='sc35' after the colon: expected one of listops, text, retrieval, "),
+        (lra.get_config, "preset=quick", "preset='quick' after the colon: expected one of clean, published"),
+        (shakespeare_char.get_config, "model=gpt", "model='gpt' after the colon: expected one of small_mru, "),
+        (shakespeare_char.get_config, "task=text", "task='text' after the colon: expected one of shakespeare_char"),
+        (tinystories.get_config, "variant=ldu", "variant=ldu after the colon: only mru has it, model=transformer_33m"),
+        (shakespeare_char.get_config, "position=rope", "position=rope after the colon: only attention has it"),
         (lra.get_config, "layer=mru,direction=bidirectional", "direction=bidirectional .*: mru reads forward only"),
         (lra.get_config, "depth=two", "depth='two' after the colon: expected an integer"),
         (lra.get_config, "depth", "depth='' after the colon: expected an integer"),
@@ -144,7 +166,7 @@ def test_forms_of_a_switch(text, value):
 
 
 def test_every_kind_of_a_key_is_refused_with_a_name():
-    kinds = {kind for module in (demo, lra, probes) for kind in module.KEYS.values()}
+    kinds = {kind for module in (demo, experiment, language, probes) for kind in module.KEYS.values()}
     for kind in kinds - {str}:
         with pytest.raises(ValueError, match=r"key='x' after the colon: expected (true|an|a|3)"):
             argument.parse_argument("key=x", {"key": kind})
@@ -162,7 +184,7 @@ def test_the_keys_change_what_they_name():
     assert set(config.model.options) == layers.LRU.keys()
 
 
-@pytest.mark.parametrize("layer", [layer for _, layer in lra.ROWS])
+@pytest.mark.parametrize("layer", layers.OPTIONS)
 def test_smoke_shrinks_to_seconds(layer):
     full, small = (checked(lra, f"layer={layer}{end}") for end in ("", ",smoke"))
     assert small.data.smoke
@@ -171,7 +193,8 @@ def test_smoke_shrinks_to_seconds(layer):
     assert small.train.steps <= 12
     assert small.train.batch_size <= 8
     assert small.optim.warmup_steps < small.train.steps
-    assert max(small.model.width, small.model.layer_config().real_state_size) <= 32
+    assert small.model.width <= 16
+    assert small.model.options.get("state_size", 16) <= 16
     assert small.model.depth <= 2
     # All that happens in a run happens in a smoke: evaluations, probes and saves, not only at the end.
     assert max(small.train.eval_every, small.train.probe_every, small.train.checkpoint_every) * 2 <= small.train.steps
@@ -187,3 +210,64 @@ def test_a_config_is_made_anew_each_time():
     lra.get_config("smoke").update({"model": {"options": {"heads": 1}}})
     assert checked(lra, "").model.options["heads"] == 32
     assert layers.ROTRNN["heads"] == 32
+
+
+FAMILIES = {task: family for family in (lra, speech_commands, pixels) for task in family.TASKS}
+TEXTS = {"shakespeare_char": shakespeare_char, "tinystories": tinystories, "tinystories_small": tinystories}
+
+
+def abstract(module, text):
+    """The sizes of a model and its optimiser fit together, and with the task; no array is made."""
+    config = checked(module, text)
+    return config, make_program(config, task_spec(config.data.request))
+
+
+@pytest.mark.parametrize("task", FAMILIES)
+def test_every_layer_fits_every_task_in_full_size_and_in_smoke(task):
+    for layer, preset in itertools.product(layers.OPTIONS, experiment.PRESETS):
+        full, _ = abstract(FAMILIES[task], f"task={task},layer={layer},preset={preset}")
+        small, _ = abstract(FAMILIES[task], f"task={task},layer={layer},preset={preset},smoke")
+        assert published.TRAINING_RECORDS[task] // full.train.batch_size <= full.train.eval_every
+        assert task_spec(full.data.request).length == published.LENGTHS[task]
+        assert task_spec(small.data.request).length <= 96
+
+
+@pytest.mark.parametrize("task", TEXTS)
+def test_every_language_model_fits_every_text(task):
+    for model in language.MODELS:
+        for end in ("", ",smoke"):
+            abstract(TEXTS[task], f"task={task},model={model}{end}")
+
+
+def test_every_data_set_has_a_family():
+    assert {*FAMILIES, *TEXTS, *probes.TASKS, "text_bytes"} == set(DATA_SETS)
+
+
+def test_the_published_preset_is_what_the_published_code_does():
+    clean, quirks = (checked(lra, f"task=text,layer=s5,preset={preset}") for preset in experiment.PRESETS)
+    assert (clean.model.padding, clean.optim.schedule, clean.optim.decay) == ("full", "clean", "clean")
+    assert (quirks.model.padding, quirks.optim.schedule, quirks.optim.decay) == ("pool_only", "published", "published")
+    assert checked(lra, "task=text,layer=lru,preset=published").model.padding == "none"
+    assert clean.data.request.choices == ()
+    assert quirks.data.request.choices == (("policy", "test_selected"),)
+    # 35 epochs: of 450 steps on 22,500 reviews, of 500 on 25,000.
+    assert (clean.train.steps, quirks.train.steps) == (35 * 450, 35 * 500)
+
+
+@pytest.mark.parametrize("task", ["listops", "text", "retrieval", "image", "pathfinder", "pathx"])
+def test_the_rows_of_s5_are_those_of_its_run_scripts(task):
+    reference = json.loads((FOLDER / "reference_results.json").read_text())["hyperparameters"]["S5"][task]
+    config, program = abstract(lra, f"task={task},layer=s5,preset=published")
+    assert config.train.steps == reference["total_steps"]
+    assert config.optim.warmup_steps == reference["warmup_epochs"] * reference["steps_per_epoch"]
+    assert (config.optim.lr, config.optim.ssm_lr) == (reference["lr"], reference["ssm_lr"])
+    assert sum(leaf.size for leaf in jax.tree.leaves(program.abstract_params)) == reference["param_count"]
+
+
+@pytest.mark.parametrize("task", ["listops", "text", "retrieval", "pathfinder", "pathx", "scifar"])
+def test_the_rows_of_the_lru_are_those_of_its_tables(task):
+    reference = json.loads((FOLDER / "reference_results.json").read_text())["hyperparameters"]["LRU"][task]
+    config, program = abstract(FAMILIES[task], f"task={task},layer=lru")
+    epochs = 22_500 / 25_000 if task == "text" else 1
+    assert config.train.steps == pytest.approx(reference["iterations"] * epochs, rel=0.01)
+    assert sum(leaf.size for leaf in jax.tree.leaves(program.abstract_params)) == reference["param_count"]
