@@ -14,7 +14,12 @@ from data.parallel import silent
 from data.spec import DataRequest, InputKind, TaskKind
 
 PARTIAL = DataRequest("fsdd", partial=True)
-PREFIXES = ("recordings/", "./recordings/", "./", "free-spoken-digit-dataset-1.0.10/recordings/")
+PREFIXES = (
+    "recordings/",
+    "./recordings/",
+    "./",
+    "free-spoken-digit-dataset-1.0.10/recordings/",
+)
 
 
 def recordings(digits=(3, 0), speakers=("theo", "george"), indices=(12, 9, 5, 4, 0, 10)):
