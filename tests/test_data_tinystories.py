@@ -120,7 +120,7 @@ def test_a_limit_reads_no_further(folder, tmp_path, monkeypatch):
     with (tmp_path / "TinyStories-train.txt").open("a") as file:
         file.write("x" * 1000)
     assert generate(request(limit=45), folder)[1]["stories"] == {"train": 45, "val": 23}
-    with pytest.raises(DataError, match="no <|endoftext|> in"):
+    with pytest.raises(DataError, match=r"no <\|endoftext\|> in"):
         generate(request(), folder)
 
 
