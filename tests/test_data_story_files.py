@@ -59,6 +59,15 @@ def test_a_file_without_separators_is_refused(tmp_path, monkeypatch, rest):
         story_starts(path, None, silent)
 
 
+def test_a_file_without_separators_is_not_read_to_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(story_files, "LONGEST_STORY", 50)
+    monkeypatch.setattr(story_files, "PIECE", 20)
+    path = tmp_path / "stories.txt"
+    path.write_text(1000 * "x")
+    with pytest.raises(DataError, match=r"in 60 bytes from byte 0 on"):
+        story_starts(path, None, silent)
+
+
 def test_damaged_text_is_named_by_its_story(tmp_path):
     path = tmp_path / "stories.txt"
     path.write_bytes(b"one<|endoftext|>\n\n<|endoftext|>t\xffwo<|endoftext|>")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from language import Stored, sources_in, take, write_byte_pairs
 
-from data import tinystories
+from data import story_files, tinystories
 from data.byte_pairs import Tokenizer, Vocab, choose, read_tokens
 from data.errors import DataError
 from data.examples import Example
@@ -42,7 +42,8 @@ def write_file(path, stories, newline="\n"):
     path.write_bytes(text.replace("\n", newline).encode())
 
 
-TRAIN, VALID = grammar(0, 45), grammar(1, 23)
+TRAIN = grammar(0, 45)
+VALID = [*grammar(1, 22), "A quiz!"]  # the last one has letters that the training split lacks
 
 
 @pytest.fixture
@@ -111,6 +112,16 @@ def test_small_is_the_first_nine_tenths_of_the_validation_file(folder):
     sources = tinystories.sources(request("tinystories_small"))
     assert {source.name for source in sources} == set(folder.asked)
     assert facts["stories"] == {"train": 20, "val": 3}
+
+
+def test_a_limit_reads_no_further(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(story_files, "PIECE", 64)
+    monkeypatch.setattr(story_files, "LONGEST_STORY", 300)
+    with (tmp_path / "TinyStories-train.txt").open("a") as file:
+        file.write("x" * 1000)
+    assert generate(request(limit=45), folder)[1]["stories"] == {"train": 45, "val": 23}
+    with pytest.raises(DataError, match=r"no <\|endoftext\|> in"):
+        generate(request(), folder)
 
 
 @pytest.mark.parametrize(("task", "stories"), [("tinystories", VALID), ("tinystories_small", VALID[20:])])
