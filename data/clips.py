@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -11,27 +11,14 @@ from data.examples import Example, Generated
 from data.moments import Moments
 from data.parallel import Progress
 from data.spec import DataRequest, TaskSpec
+from data.splits import Records
 from data.spool import Spool
+from data.stored import is_complete
 
 REPORT_EVERY = 500
 
 Key = tuple[Any, ...]
 """Names a clip: its label first, then what sorts the clips of one label."""
-
-
-class StoredSplit(Protocol):
-    """Records read back from their files."""
-
-    def __len__(self) -> int: ...
-
-    def examples(self) -> Iterator[Example]:
-        """All of them, in order."""
-        ...
-
-
-def is_complete(request: DataRequest) -> bool:
-    """Whether all of the official clips are asked for, so that their counts are known."""
-    return not request.partial and request.limit is None
 
 
 class ClipStore:
@@ -68,7 +55,8 @@ def generated(
     length: int,
     facts: Callable[[], dict[str, Any]],
 ) -> Generated:
-    """The splits with these keys, sorted; under a limit the first of each. Statistics of what is kept of training.
+    """The splits with these keys, sorted; under a limit of each as many, evenly
+    spaced, so that no word is left out while there is room. Statistics of what is kept of training.
 
     Raises DataError if a split is empty, or a complete one has not its size.
     """
@@ -78,8 +66,13 @@ def generated(
         if not of_split:
             raise DataError(f"{request.task}: no clip of the source belongs to {split}")
     moments = Moments(length)
-    splits = {split: clips.examples(sorted(of_split)[: request.limit]) for split, of_split in keys.items()}
+    splits = {split: clips.examples(_spaced(sorted(of_split), request.limit)) for split, of_split in keys.items()}
     return Generated({**splits, "train": _counted(splits["train"], moments)}, facts, moments.arrays)
+
+
+def _spaced(keys: list[Key], limit: int | None) -> list[Key]:
+    kept = min(limit or len(keys), len(keys))
+    return [keys[number * len(keys) // kept] for number in range(kept)]
 
 
 def _counted(examples: Iterator[Example], moments: Moments) -> Iterator[Example]:
@@ -95,7 +88,7 @@ def check_clips(
     request: DataRequest,
     spec: TaskSpec,
     sizes: dict[str, int],
-    splits: Mapping[str, StoredSplit],
+    splits: Mapping[str, Records],
     progress: Progress,
     *,
     shortest: int = 1,

@@ -12,13 +12,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from data.clips import REPORT_EVERY, ClipStore, Key, StoredSplit, check_clips, generated, is_complete, smoke_clips
+from data.clips import REPORT_EVERY, ClipStore, Key, check_clips, generated, smoke_clips
 from data.errors import DataError
 from data.examples import About, Choice, Example, Generated
 from data.moments import global_normalisation
 from data.parallel import Progress
 from data.sources import Limits, Member, SourceFile, Sources
 from data.spec import DataRequest, InputKind, TaskKind, TaskSpec
+from data.splits import Records
+from data.stored import is_complete
 from data.wav import read_wav
 
 VERSION = "1.0.0"
@@ -115,7 +117,7 @@ def _check_complete(keys: list[Key]) -> None:
 
 
 def check(
-    request: DataRequest, splits: Mapping[str, StoredSplit], facts: dict, processes: int, progress: Progress
+    request: DataRequest, splits: Mapping[str, Records], facts: dict, processes: int, progress: Progress
 ) -> dict[str, float]:
     """See `data.clips.check_clips`."""
     return check_clips(request, task_spec(request), SIZES, splits, progress)

@@ -23,13 +23,15 @@ from typing import Any
 
 import numpy as np
 
-from data.clips import REPORT_EVERY, ClipStore, Key, StoredSplit, check_clips, generated, is_complete, smoke_clips
+from data.clips import REPORT_EVERY, ClipStore, Key, check_clips, generated, smoke_clips
 from data.errors import DataError
 from data.examples import About, Choice, Example, Generated
 from data.moments import FULL_SCALE, global_normalisation, position_normalisation
 from data.parallel import Progress
 from data.sources import Limits, Member, SourceFile, Sources
 from data.spec import DataRequest, InputKind, TaskKind, TaskSpec
+from data.splits import Records
+from data.stored import is_complete
 from data.stratified import stratified_split
 from data.wav import read_wav
 
@@ -210,7 +212,7 @@ def _stratified(keys: list[Key]) -> dict[str, list[Key]]:
 
 
 def check(
-    request: DataRequest, splits: Mapping[str, StoredSplit], facts: dict, processes: int, progress: Progress
+    request: DataRequest, splits: Mapping[str, Records], facts: dict, processes: int, progress: Progress
 ) -> dict[str, float]:
     """See `data.clips.check_clips`; clips of sc10 have exactly 16,000 samples."""
     shortest = LENGTH if request.task == "sc10" else 1

@@ -21,6 +21,9 @@ class Stored:
     def __len__(self):
         return len(self.records)
 
+    def example(self, index):
+        return self.records[index]
+
     def examples(self):
         return iter(self.records)
 

@@ -100,16 +100,3 @@ class FakeSources(Sources):
 
 def labels_of(examples: list[Example]) -> list[int]:
     return [int(example.label) for example in examples if not isinstance(example.label, np.ndarray | None)]
-
-
-class Stored:
-    """A split as it is read back."""
-
-    def __init__(self, examples: list[Example]):
-        self._examples = examples
-
-    def __len__(self) -> int:
-        return len(self._examples)
-
-    def examples(self) -> Iterator[Example]:
-        return iter(self._examples)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from data.errors import DataError
+from tests.fake_sources import Stored
 
 MERGES = [
     (b"t", b"h"),
@@ -57,19 +58,6 @@ class Folder:
 
     def facts(self):
         return [{"file": name} for name in self.asked]
-
-
-class Stored:
-    """In place of a split that was read back: records in memory."""
-
-    def __init__(self, examples):
-        self.records = list(examples)
-
-    def __len__(self):
-        return len(self.records)
-
-    def examples(self):
-        return iter(self.records)
 
 
 def sources_in(folder) -> Any:

@@ -6,7 +6,8 @@ import pathlib
 
 import numpy as np
 import pytest
-from fake_speech import FakeSources, Stored, clip, wav, write_folder, write_tar
+from tests.fake_sources import Stored
+from fake_speech import FakeSources, clip, wav, write_folder, write_tar
 
 from data import fsdd
 from data.errors import DataError

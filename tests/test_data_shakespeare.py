@@ -5,7 +5,8 @@ import os
 
 import numpy as np
 import pytest
-from language import Stored, sources_in, take
+from tests.fake_sources import Stored
+from language import sources_in, take
 
 from data import shakespeare
 from data.errors import DataError

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from language import Stored, sources_in, take, write_byte_pairs
+from tests.fake_sources import Stored
+from language import sources_in, take, write_byte_pairs
 
 from data import story_files, tinystories
 from data.byte_pairs import Tokenizer, Vocab, choose, read_tokens

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from language import Stored
+from tests.fake_sources import Stored
 
 from data import batching
 from data.errors import DataError
