@@ -99,6 +99,13 @@ def without_ranges(handler):
     handler.wfile.write(CONTENT)
 
 
+def not_satisfiable(handler):
+    if "Range" in handler.headers:
+        handler.begin(416, 0)
+    else:
+        whole(handler)
+
+
 def status(code, headers=()):
     return lambda handler: handler.begin(code, 0, headers)
 
@@ -217,11 +224,11 @@ def test_starts_over_when_what_came_is_of_no_use(server, tmp_path, change):
     elif change == "no ranges":
         server.answers = [without_ranges]
     elif change == "not satisfiable":
-        server.answers = [status(416)]
+        server.answers = [not_satisfiable] * download.ATTEMPTS
     elif change == "another part":
         server.answers = [status(206, [("Content-Range", "bytes 0-9/10"), ("ETag", ETAG)])]
     else:
-        (tmp_path / "file.bin.part.json").write_text('{"url": 1}')
+        (tmp_path / "file.bin.part.json").write_text(json.dumps({"url": server.url, "validator": 5}))
     assert fetch(source(server, server.content), tmp_path)[0] == server.content
     assert only_file(tmp_path)
     conditional = change in {"etag", "no ranges", "not satisfiable", "another part"}
