@@ -259,7 +259,9 @@ def test_a_weak_tag_is_no_condition():
 def test_a_server_that_stalls(server, tmp_path, monkeypatch):
     monkeypatch.setattr(download, "READ_SECONDS", 0.2)
     server.answers = [slow]
+    began = time.monotonic()
     message = refused(source(server), tmp_path)
+    assert time.monotonic() - began < download.CONNECT_SECONDS
     assert f"{server.url} sent nothing for 0.2 s; 100,000 bytes are kept in {part(tmp_path)}" in message
     assert fetch(source(server), tmp_path)[0] == CONTENT
     assert server.requests[-1]["Range"] == "bytes=100000-"
