@@ -1,12 +1,9 @@
-"""Downloads against a real server on the loopback address that does what real ones do: break off, stall, change its
-file, know no ranges."""
+"""Downloads against a real server on the loopback address, also one that breaks off, stalls, changes its file."""
 
 import contextlib
 import hashlib
-import http.server
 import json
 import pathlib
-import random
 import resource
 import socket
 import ssl
@@ -18,6 +15,7 @@ import urllib.error
 import urllib.request
 
 import pytest
+from file_server import CONTENT, ETAG, Server, cut, not_satisfiable, slow, status, without_ranges
 
 from data import download
 from data.download import SourceFile
@@ -25,82 +23,6 @@ from data.errors import DataError
 from data.parallel import silent
 
 ROOT = pathlib.Path(__file__).parent.parent
-CONTENT = random.Random(0).randbytes(300_000)
-ETAG = '"first"'
-
-
-class Server(http.server.ThreadingHTTPServer):
-    """Answers requests one by one with `answers`, then as a good server would. `released` lets stalled answers go."""
-
-    daemon_threads = True
-
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.content, self.etag, self.answers, self.requests = CONTENT, ETAG, [], []
-        self.released = threading.Event()
-
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.server_port}/file.bin"
-
-    def handle_error(self, request, client_address):
-        """Clients hang up: that is what is tested."""
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    server: Server
-
-    def do_GET(self):
-        self.server.requests.append(dict(self.headers))
-        answer = self.server.answers.pop(0) if self.server.answers else whole
-        answer(self)
-
-    def log_message(self, format, *args):
-        pass
-
-    def begin(self, status, length, headers=()):
-        self.send_response(status)
-        self.send_header("Content-Length", str(length))
-        for name, value in headers:
-            self.send_header(name, value)
-        self.end_headers()
-
-    def body(self):
-        """What is to be sent of the file, its headers written: from the wanted byte, if the file is still that one."""
-        content, wanted = self.server.content, self.headers.get("Range", "")
-        if wanted and self.headers["If-Range"] == self.server.etag:
-            start = int(wanted.removeprefix("bytes=").removesuffix("-"))
-            place = f"bytes {start}-{len(content) - 1}/{len(content)}"
-            self.begin(206, len(content) - start, [("ETag", self.server.etag), ("Content-Range", place)])
-            return content[start:]
-        self.begin(200, len(content), [("ETag", self.server.etag)] if self.server.etag else [])
-        return content
-
-
-def whole(handler):
-    handler.wfile.write(handler.body())
-
-
-def cut(size):
-    """Sends so many bytes of those it announced."""
-    return lambda handler: handler.wfile.write(handler.body()[:size])
-
-
-def slow(handler):
-    """Sends a first part, the rest when released."""
-    body = handler.body()
-    handler.wfile.write(body[:100_000])
-    handler.server.released.wait(30)
-    handler.wfile.write(body[100_000:])
-
-
-def without_ranges(handler):
-    handler.begin(200, len(CONTENT), [("ETag", ETAG)])
-    handler.wfile.write(CONTENT)
-
-
-def status(code, headers=()):
-    return lambda handler: handler.begin(code, 0, headers)
 
 
 @pytest.fixture
@@ -217,11 +139,11 @@ def test_starts_over_when_what_came_is_of_no_use(server, tmp_path, change):
     elif change == "no ranges":
         server.answers = [without_ranges]
     elif change == "not satisfiable":
-        server.answers = [status(416)]
+        server.answers = [not_satisfiable] * download.ATTEMPTS
     elif change == "another part":
         server.answers = [status(206, [("Content-Range", "bytes 0-9/10"), ("ETag", ETAG)])]
     else:
-        (tmp_path / "file.bin.part.json").write_text('{"url": 1}')
+        (tmp_path / "file.bin.part.json").write_text(json.dumps({"url": server.url, "validator": 5}))
     assert fetch(source(server, server.content), tmp_path)[0] == server.content
     assert only_file(tmp_path)
     conditional = change in {"etag", "no ranges", "not satisfiable", "another part"}
@@ -252,7 +174,9 @@ def test_a_weak_tag_is_no_condition():
 def test_a_server_that_stalls(server, tmp_path, monkeypatch):
     monkeypatch.setattr(download, "READ_SECONDS", 0.2)
     server.answers = [slow]
+    began = time.monotonic()
     message = refused(source(server), tmp_path)
+    assert time.monotonic() - began < download.CONNECT_SECONDS
     assert f"{server.url} sent nothing for 0.2 s; 100,000 bytes are kept in {part(tmp_path)}" in message
     assert fetch(source(server), tmp_path)[0] == CONTENT
     assert server.requests[-1]["Range"] == "bytes=100000-"

@@ -119,7 +119,7 @@ def test_of_others_the_name_decides_then_the_order_of_aliases_then_the_path(fold
         assert from_folder(folder, partial=True).file(SOURCE) == path
         path.unlink()
     put(folder / "set_large.gz", OTHER)
-    (folder / "set.tar.gz").mkdir()
+    os.mkfifo(folder / "set.tar.gz")
     with pytest.raises(DataError, match="cannot download"):
         from_folder(folder, partial=True).file(SOURCE)
 
