@@ -15,14 +15,16 @@ def clips(count=25):
     """Clips of different lengths around 3,000, quiet and loud."""
     rng = np.random.default_rng(0)
     return [
-        Example((rng.normal(3_000, 10 + 5_000 * rng.random(), rng.integers(5, LENGTH + 1))).astype(np.int16), 0)
+        Example(
+            (rng.normal(3_000, 10 + 5_000 * rng.random(), rng.integers(5, LENGTH + 1))).astype(np.int16)[:, None], 0
+        )
         for _ in range(count)
     ]
 
 
 def waveforms(examples):
     """w in [-1, 1), filled up with zeros, float64."""
-    return np.array([np.pad(e.values / 2**15, (0, LENGTH - len(e.values))) for e in examples])
+    return np.array([np.pad(e.values[:, 0] / 2**15, (0, LENGTH - len(e.values))) for e in examples])
 
 
 def test_the_statistics():
@@ -44,7 +46,7 @@ def test_no_order_and_no_number_of_clips_costs_a_digit():
     """Whole numbers: the same bits in any order; a spread of one step around the loudest sample is not lost."""
     one, other = statistics(clips(), LENGTH), statistics(clips()[::-1], LENGTH)
     assert all((one[name] == other[name]).all() for name in one)
-    loud = [Example(np.full(LENGTH, -(2**15) + k % 2, np.int16), 0) for k in range(1_000)]
+    loud = [Example(np.full((LENGTH, 1), -(2**15) + k % 2, np.int16), 0) for k in range(1_000)]
     found = statistics(loud, LENGTH)
     np.testing.assert_allclose(found["position_std"] * 2**15, 0.5 * np.sqrt(1000 / 999), rtol=1e-15)
 
@@ -66,7 +68,7 @@ def test_the_published_normalisation():
     expected = (divided - divided.mean(0)) / (divided.std(0, ddof=1) + 1e-5)
     scale, shift = position_normalisation(statistics(examples, LENGTH), 0.32768)
     assert (scale.shape, shift.shape, scale.dtype, shift.dtype) == ((LENGTH, 1), (LENGTH, 1), np.float32, np.float32)
-    v = np.array([np.pad(e.values, (0, LENGTH - len(e.values))) for e in examples]).astype(np.float32)
+    v = np.array([np.pad(e.values[:, 0], (0, LENGTH - len(e.values))) for e in examples]).astype(np.float32)
     found = v[..., None] * scale + shift
     np.testing.assert_allclose(found[..., 0], expected, rtol=0, atol=3e-7)
 
@@ -81,11 +83,11 @@ def test_the_global_normalisation():
 
 
 def test_one_clip_none_and_silence():
-    found = statistics([Example(clip(0, LENGTH), 0)], LENGTH)
+    found = statistics([Example(clip(0, LENGTH)[:, None], 0)], LENGTH)
     assert (found["position_std"] == 0).all()
     scale, _ = position_normalisation(found, 0.32768)
     np.testing.assert_allclose(scale, 1 / (2**15 * 0.32768), rtol=1e-6)
     with pytest.raises(DataError, match="the training split has no clip"):
         statistics([], LENGTH)
     with pytest.raises(DataError, match="all samples of the training split are equal"):
-        global_normalisation(statistics([Example(np.zeros(3, np.int16), 0)] * 2, LENGTH))
+        global_normalisation(statistics([Example(np.zeros((3, 1), np.int16), 0)] * 2, LENGTH))

@@ -78,7 +78,7 @@ def test_smoke_sample_and_baselines_by_name():
 
 def test_the_registry_loads_no_heavy_library():
     code = (
-        "import sys; from data import registry; from data.spec import DataRequest;"
+        "import sys; from data import prepared; from data.spec import DataRequest;"
         "prepared.smoke_data(DataRequest('listops', (24, 96)));"
         "print([name for name in ('jax', 'grain', 'tensorflow_datasets', 'array_record') if name in sys.modules])"
     )

@@ -5,7 +5,6 @@ import os
 
 import numpy as np
 import pytest
-from tests.fake_sources import Stored
 from language import sources_in, take
 
 from data import shakespeare
@@ -14,6 +13,7 @@ from data.examples import Example
 from data.parallel import silent
 from data.spec import DataRequest, TaskKind
 from data.windows import Packing, evaluation_windows, training_windows
+from tests.fake_sources import Stored
 
 REQUEST = DataRequest("shakespeare_char")
 PARTIAL = DataRequest("shakespeare_char", partial=True)

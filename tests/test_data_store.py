@@ -104,7 +104,12 @@ def test_files_are_the_same_bytes_whatever_the_number_of_processes(original, tmp
 
 def test_manifest_says_where_the_data_come_from(original):
     manifest = json.loads((original / NAME / MANIFEST).read_text())
-    assert manifest["request"] == {"task": "listops", "length_window": [24, 96], "limit": 120, "choices": {}}
+    assert manifest["request"] == {
+        "task": "listops",
+        "length_window": [24, 96],
+        "limit": 120,
+        "choices": {"origin": "generated"},
+    }
     assert manifest["counts"] == {"train": 120, "val": 120, "test": 120}
     assert manifest["seed"] == 0
     assert manifest["vocabulary"]["<pad>"] == 0

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.fake_sources import Stored
 from language import sources_in, take, write_byte_pairs
 
 from data import story_files, tinystories
@@ -17,6 +16,7 @@ from data.examples import Example
 from data.parallel import silent
 from data.spec import DataRequest, TaskKind
 from data.windows import Packing, evaluation_windows, read_records, training_windows
+from tests.fake_sources import Stored
 
 VOCABS, PACKINGS = ("top10k", "gpt2", "used"), ("separated", "published")
 

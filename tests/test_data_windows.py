@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from tests.fake_sources import Stored
 
 from data import batching
 from data.errors import DataError
@@ -18,6 +17,7 @@ from data.windows import (
     read_records,
     training_windows,
 )
+from tests.fake_sources import Stored
 
 SEPARATED, PUBLISHED = Packing.SEPARATED, Packing.PUBLISHED
 TRAIN, VAL = 1_003_854, 111_540  # characters of shakespeare-char
