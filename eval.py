@@ -1,6 +1,7 @@
 """Scores a checkpoint of a run on a split and records it in results.json.
 
 python eval.py --workdir=runs/listops --split=test --checkpoint=best
+python eval.py --workdir=runs/sc35 --split=test --every=2      zero-shot at half the sampling rate
 """
 
 import sys
@@ -14,7 +15,8 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string("workdir", None, "Folder of the run.")
 flags.DEFINE_enum("split", "val", ["val", "test"], "Split to score.")
 flags.DEFINE_string("checkpoint", "best", "best (each seed's own), last, or a step.")
-flags.DEFINE_float("step_rescale", 1.0, "Factor on the step sizes of S5: 2 reads inputs of half the sampling rate.")
+flags.DEFINE_float("step_rescale", 1.0, "Steps of training in one: 2 reads inputs of half the sampling rate.")
+flags.DEFINE_integer("every", 1, "Take every so many samples of the normalised input, and rescale the steps by it.")
 flags.DEFINE_string("data_dir", None, "Folder of prepared data; default $LINREC_DATA or ~/.cache/linrec.")
 
 
@@ -25,7 +27,7 @@ def main(argv: Sequence[str]) -> None:
     from training.results import score, summary_line
 
     folder, data_dir = cli.folder(FLAGS.workdir), cli.data_dir(FLAGS.data_dir)
-    record = score(folder, data_dir, FLAGS.split, FLAGS.checkpoint, FLAGS.step_rescale)
+    record = score(folder, data_dir, FLAGS.split, FLAGS.checkpoint, FLAGS.step_rescale, FLAGS.every)
     print(summary_line(record))
 
 

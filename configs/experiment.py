@@ -4,7 +4,7 @@ from ml_collections import ConfigDict
 
 from configs.argument import parse_argument
 from configs.layers import MODEL, OPTIM, OPTIONS, options_of
-from configs.published import LENGTHS, PUBLISHED_PADDING, TRAINING_RECORDS, Row, row_of
+from configs.published import LENGTHS, TRAINING_RECORDS, Row, published_padding, row_of
 
 KEYS = {"task": str, "layer": str, "depth": int, "direction": str, "seeds": tuple, "preset": str, "smoke": bool}
 PRESETS = ("clean", "published")
@@ -87,7 +87,7 @@ def _config(task: str, layer: str, row: Row, seeds: tuple[int, ...], choices: di
 
 def _as_published(config: dict, layer: str) -> None:
     """The schedule, the decay, the padding and the selection of the published code, quirks included."""
-    config["model"].update(padding=PUBLISHED_PADDING.get(layer, "pool_only"))
+    config["model"].update(padding=published_padding(config["data"]["task"], layer))
     config["optim"].update(schedule="published", decay="published")
     if "policy" in config["data"]["choices"]:
         # All 25,000 reviews are trained on: as many epochs of more steps.

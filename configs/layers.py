@@ -16,6 +16,7 @@ ROTRNN = {
     "theta_max": 2 * math.pi,
     "theta_storage": "raw",
     "output_init": "by_init",
+    "held": 1,
 }
 
 LRU = {
@@ -25,6 +26,7 @@ LRU = {
     "r_min": 0.0,
     "r_max": 0.99,
     "max_phase": 2 * math.pi,
+    "held": 1,
 }
 
 S5 = {

@@ -79,8 +79,13 @@ ROTRNN = {
 """One setting of each search. Text and Retrieval have none: S5's sizes and rates, with RotRNN's usual decays."""
 
 NO_ROTRNN_NUMBER = "no number may be quoted for RotRNN here (arXiv 2407.07239)"
-PUBLISHED_PADDING = {"lru": "none"}
-"""What the published code does with padding: minimal-LRU pools over it; in the others it is input, but not pooled."""
+SPEECH = ("sc35", "sc10", "fsdd")
+
+
+def published_padding(task: str, layer: str) -> str:
+    """What the published code does with padding: it is input, and pooled over in speech and by minimal-LRU."""
+    return "none" if task in SPEECH or layer == "lru" else "pool_only"
+
 
 Row = dict[str, Any]
 
@@ -91,7 +96,7 @@ def row_of(task: str, layer: str) -> Row:
         case "s5":
             row = _s5(_hyperparameters("S5", S5_OF.get(task, task)))
         case "lru":
-            row = LRU_SPEECH if task in ("sc35", "sc10", "fsdd") else _lru(LRU_OF.get(task, task))
+            row = LRU_SPEECH if task in SPEECH else _lru(LRU_OF.get(task, task))
         case "rotrnn":
             row = _rotrnn(task)
         case _:

@@ -22,7 +22,8 @@ class Gamma(Choice):
 class LRUConfig:
     """width: D. state_size: N complex modes, 2N real numbers. r_min, r_max: ring of |lambda| at the start.
 
-    max_phase: phases start uniform in (0, max_phase), radians.
+    max_phase: phases start uniform in (0, max_phase), radians. held: steps of training for which one input stands, see
+    `scans.held_system`; 1 except to score at a lower rate.
     """
 
     width: int
@@ -32,6 +33,7 @@ class LRUConfig:
     r_min: float = 0.0
     r_max: float = 0.99
     max_phase: float = 2 * math.pi
+    held: int = 1
 
     def __post_init__(self):
         object.__setattr__(self, "direction", Direction(self.direction))
@@ -42,6 +44,8 @@ class LRUConfig:
             raise ValueError(f"lru: 0 <= r_min < r_max <= 1 is needed, got r_min={self.r_min}, r_max={self.r_max}")
         if not 0 < self.max_phase <= 2 * math.pi + 1e-6:
             raise ValueError(f"lru: 0 < max_phase <= 2 pi is needed, got {self.max_phase}")
+        if self.held < 1:
+            raise ValueError(f"lru: held={self.held} must be at least 1")
 
     @property
     def real_state_size(self) -> int:

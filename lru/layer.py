@@ -54,4 +54,5 @@ class LRU(DiagonalRecurrence, nnx.Module):
             C_backward_re=self.C_backward_re[...] if backward else None,
             C_backward_im=self.C_backward_im[...] if backward else None,
             gamma=self.config.gamma,
+            held=self.config.held,
         )

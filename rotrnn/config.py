@@ -69,7 +69,8 @@ class OutputInit(Choice):
 @dataclass(frozen=True)
 class RotRNNConfig:
     """width: D. state_size: N real numbers in `heads` heads of n = N / heads (even). gamma_min, gamma_max: range of the
-    decays at the start. theta_max: angles start uniform in (0, theta_max), radians.
+    decays at the start. theta_max: angles start uniform in (0, theta_max), radians. held: steps of training for which
+    one input stands, see `scans.held_system`; 1 except to score at a lower rate.
     """
 
     width: int
@@ -86,6 +87,7 @@ class RotRNNConfig:
     theta_max: float = 2 * math.pi
     theta_storage: ThetaStorage = ThetaStorage.RAW
     output_init: OutputInit = OutputInit.BY_INIT
+    held: int = 1
 
     def __post_init__(self):
         for name, kind in _CHOICES.items():
@@ -112,6 +114,10 @@ class RotRNNConfig:
             )
         if not 0 < self.theta_max <= 2 * math.pi + 1e-6:
             raise ValueError(f"rotrnn: 0 < theta_max <= 2 pi is needed, got {self.theta_max}")
+        if self.held < 1 or (self.held > 1 and self.start is Start.STATIONARY):
+            raise ValueError(
+                f"rotrnn: held >= 1 is needed, and 1 with start=stationary, got held={self.held}, start={self.start}"
+            )
 
     @property
     def head_size(self) -> int:

@@ -89,4 +89,5 @@ class RotRNN(DiagonalRecurrence, nnx.Module):
             C_backward=self.C_backward[...] if self.direction is Direction.BIDIRECTIONAL else None,
             gain=self.input_gain(),
             stationary=self.config.start is Start.STATIONARY,
+            held=self.config.held,
         )

@@ -44,8 +44,8 @@ def test_scoring_at_half_the_rate(tmp_path):
     assert score(tmp_path, tmp_path, "val", "0", 2.0) == fast
     assert read_results(tmp_path / RESULTS) == [plain, stored, fast]
     assert (plain["step_rescale"], fast["step_rescale"]) == (1.0, 2.0)
-    assert "0 checkpoint with step sizes times 2, smoke" in summary_line(fast)
-    assert "step sizes" not in summary_line(plain)
+    assert "0 checkpoint at 1/2 of the sampling rate (rule step_rescale), smoke" in summary_line(fast)
+    assert "sampling rate" not in summary_line(plain)
 
 
 def test_the_factor_is_relative_to_the_rate_of_training():
@@ -57,7 +57,13 @@ def test_the_factor_is_relative_to_the_rate_of_training():
 @pytest.mark.parametrize(
     ("layer", "factor", "message"),
     [
-        ("lru", 2.0, "--step_rescale=2.0: layer lru has no step size"),
+        ("mru", 2.0, "another sampling rate: layer mru has no step size and no rule for one"),
+        ("lru", 1.5, "--step_rescale=1.5: layer lru holds inputs for whole steps"),
+        (
+            "rotrnn",
+            -1.0,
+            "--step_rescale=-1.0: rotrnn: held >= 1 is needed, and 1 with start=stationary, got held=-1, start=zero",
+        ),
         ("s5", 0.0, "--step_rescale=0.0: s5: 0 < step_rescale < 1e6 is needed, got 0.0"),
         ("s5", np.nan, "--step_rescale=nan: s5: 0 < step_rescale < 1e6 is needed, got nan"),
         ("s5", np.inf, "--step_rescale=inf: s5: 0 < step_rescale < 1e6 is needed, got inf"),

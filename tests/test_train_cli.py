@@ -200,7 +200,8 @@ def test_eval_is_a_command_too(finished, tmp_path):
     [
         (["--checkpoint=5"], "does not exist; intact: 8, 12"),
         (["--checkpoint=newest"], "--checkpoint=newest: expected best, last or a step"),
-        (["--step_rescale=2"], "--step_rescale=2.0: layer lru has no step size"),
+        (["--step_rescale=1.5"], "--step_rescale=1.5: layer lru holds inputs for whole steps"),
+        (["--every=2"], "--every=2: listops_24_96 has no samples that could be left out"),
         (["--split=train"], "--split=train: value should be one of <val|test>"),
         (["--workdir=/nowhere"], "/nowhere/config.json: No such file or directory: is /nowhere the folder of a run?"),
         (["--workdir=/dev/null"], "/dev/null/config.json: Not a directory: is /dev/null the folder of a run?"),

@@ -9,6 +9,7 @@ import numpy as np
 
 from data.prepared import Opened
 from data.registry import read_name
+from data.spec import InputKind, TaskKind
 from training import checkpoint
 from training.config import ExperimentConfig
 from training.errors import ConfigError
@@ -24,19 +25,22 @@ from training.workdir import CHECKPOINTS, RESULTS, read_config, refuse_other_dat
 Record = dict[str, Any]
 
 
-def score(workdir: Path, data_dir: Path, split: str, which: str, step_rescale: float = 1.0) -> Record:
+def score(workdir: Path, data_dir: Path, split: str, which: str, step_rescale: float = 1.0, every: int = 1) -> Record:
     """Scores `which` ("best": each seed's own, "last", or a step) on a split and records it.
 
-    step_rescale: see `rescaled`. A record of the same split, checkpoint and rescale is replaced. Raises ConfigError if
-    there is no such run or checkpoint or no step size to rescale, DataError if the data are missing.
+    step_rescale: see `rescaled`. every: take every so many samples of the normalised input, with steps rescaled by as
+    much again; no filter comes before, as in the published test at 8 kHz. A record of the same split, checkpoint,
+    rescale and samples is replaced. Raises ConfigError if there is no such run or checkpoint, a layer that knows no
+    rates, inputs that are no samples, DataError if the data are missing.
     """
     config, run = read_config(workdir)
-    config = rescaled(config, step_rescale)
+    config = rescaled(config, step_rescale * every)
     step = _step(which)
     read_results(workdir / RESULTS)  # damage is said before the work and not after it
     data = load_data(config, data_dir)
     refuse_other_data(workdir, run, data.content_sha256)
     program = make_program(config, data.spec, data.affine and Affine(*data.affine))
+    _refuse_skipping(program, every)
     restored = checkpoint.restore(workdir / CHECKPOINTS, abstract_state(program), step, read_only=True)
     if restored is None:
         raise ConfigError(f"{workdir} has no checkpoint yet: train it first")
@@ -44,10 +48,12 @@ def score(workdir: Path, data_dir: Path, split: str, which: str, step_rescale: f
     source = state.best if which == "best" else state
     mesh = make_mesh(config.train.eval_batch_size, "train.eval_batch_size")
     size = config.train.eval_batch_size
-    found = evaluate(make_eval_step(program), source.params, source.stats, data.splits[split], size, mesh)
+    found = evaluate(make_eval_step(program, every), source.params, source.stats, data.splits[split], size, mesh)
     steps = np.asarray(state.best.step) if which == "best" else np.full(len(config.seeds), restored.step)
     record = _record(program, data, split, which, steps, np.asarray(state.alive), found)
-    record["step_rescale"] = step_rescale
+    record |= {"step_rescale": step_rescale, "every": every}
+    if step_rescale * every != 1:
+        record["rule"] = _rate_option(config)
     if repairs := [*restored.meta["repairs"], *restored.repairs]:
         record["repairs"] = repairs
     others = [other for other in read_results(workdir / RESULTS) if _key(other) != _key(record)]
@@ -55,18 +61,34 @@ def score(workdir: Path, data_dir: Path, split: str, which: str, step_rescale: f
     return record
 
 
-def rescaled(config: ExperimentConfig, factor: float) -> ExperimentConfig:
-    """The config with all step sizes of its layers times `factor`: the same parameters at another sampling rate.
+def _refuse_skipping(program: Program, every: int) -> None:
+    if every < 1:
+        raise ConfigError(f"--every={every}: expected at least 1")
+    if every > 1 and (program.task.input_kind, program.task.kind) != (InputKind.CHANNELS, TaskKind.CLASSIFICATION):
+        raise ConfigError(f"--every={every}: {program.task.name} has no samples that could be left out")
 
-    2 is for inputs of half the rate. Raises ConfigError for a layer without step sizes or a factor that is not
-    positive.
+
+def _rate_option(config: ExperimentConfig) -> str:
+    """The option by which a layer reads another sampling rate. Raises ConfigError for one that knows no rates."""
+    for option in ("step_rescale", "held"):
+        if option in config.model.options:
+            return option
+    raise ConfigError(f"another sampling rate: layer {config.model.layer} has no step size and no rule for one")
+
+
+def rescaled(config: ExperimentConfig, factor: float) -> ExperimentConfig:
+    """The config that takes `factor` steps of training in one: the same parameters at another sampling rate.
+
+    2 is for inputs of half the rate. S5 multiplies its step sizes; RotRNN and the LRU, which have none, hold an input
+    for `factor` steps (`scans.held_system`). Raises ConfigError for another layer, a factor that is not positive, or
+    not whole where inputs are held.
     """
     if factor == 1:
         return config
-    options = config.model.options
-    if "step_rescale" not in options:
-        raise ConfigError(f"--step_rescale={factor}: layer {config.model.layer} has no step size")
-    options = options | {"step_rescale": factor * options["step_rescale"]}
+    options, option = config.model.options, _rate_option(config)
+    if option == "held" and factor != round(factor):
+        raise ConfigError(f"--step_rescale={factor}: layer {config.model.layer} holds inputs for whole steps")
+    options = options | {option: type(options[option])(factor * options[option])}
     try:
         return dataclasses.replace(config, model=dataclasses.replace(config.model, options=options))
     except ValueError as error:
@@ -145,8 +167,8 @@ def read_results(path: Path) -> list[Record]:
     return records
 
 
-def _key(record: Record) -> tuple[str, str, float]:
-    return record["split"], record["checkpoint"], record["step_rescale"]
+def _key(record: Record) -> tuple[str, str, float, int]:
+    return record["split"], record["checkpoint"], record["step_rescale"], record.get("every", 1)
 
 
 def summary_line(record: Record) -> str:
@@ -155,11 +177,12 @@ def summary_line(record: Record) -> str:
     halted = f"; not finite and held since: seed {', '.join(dead)}" if dead else ""
     lost = [seed for seed, values in record["seeds"].items() if values["loss"] is None]
     halted += f"; loss not finite, accuracy without meaning: seed {', '.join(lost)}" if lost else ""
-    factor = record["step_rescale"]
-    rate = "" if factor == 1 else f" with step sizes times {factor:g}"
+    factor = record["step_rescale"] * record["every"]
+    rate = "" if factor == 1 else f" at 1/{factor:g} of the sampling rate (rule {record['rule']})"
+    partial = " (partial data)" if record["partial"] and record["data"] != "smoke" else ""
     return (
         f"{record['split']} {_mean_text(record)} over {len(record['seeds'])} seed(s), "
-        f"{record['checkpoint']} checkpoint{rate}, {record['data']}; "
+        f"{record['checkpoint']} checkpoint{rate}, {record['data']}{partial}; "
         f"{_interval_text(record)}{guesses_line(record['baselines'], record['metric'])}{halted}"
     )
 
