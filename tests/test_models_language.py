@@ -10,6 +10,8 @@ from tiny import TASK, tiny_config
 
 from configs.layers import options_of
 from data.spec import InputKind, TaskKind, TaskSpec
+from models import language_model
+from models.block import drop
 from models.build import Backbone, ModelConfig, abstract_model, initial_params
 from models.norm import Norm
 from training.errors import ConfigError
@@ -82,25 +84,35 @@ def test_the_formula(x64):
     assert (diagnostics, moments) == ([{}, {}], (None, None))
 
 
-def test_a_step_sees_the_past_only_and_dropout_is_drawn_for_each_step():
-    made = config("mru", 4, ("mru", "mlp"), dropout=0.5, **mru(1, 2))
+def test_a_step_sees_the_past_only():
+    made = config("mru", 4, ("mru", "mlp"), **mru(1, 2))
     graphdef, params = abstract_model(made, spec())[0], initial_params(made, spec(), cheap_key(0))
     # W_in of MRU starts at 0: nothing would be carried.
     params["blocks"][0]["layer"]["W_in"] = jax.random.normal(cheap_key(1), (4, 4))
-
-    @jax.jit
-    def run(inputs, key):
-        lengths = jnp.asarray([5, 5])
-        return [nnx.merge(graphdef, params)(inputs, lengths, key=k).logits for k in (None, key)]
-
+    run = jax.jit(lambda inputs: nnx.merge(graphdef, params)(inputs, jnp.asarray([5, 5])).logits)
     inputs = np.array([[0, 6, 2, 1, 1], [1, 1, 1, 1, 1]], np.uint8)
-    (logits, dropped), (other, _) = (run(x, cheap_key(2)) for x in (inputs, np.where(np.arange(5) < 3, inputs, 4)))
+    logits, other = run(inputs), run(np.where(np.arange(5) < 3, inputs, 4).astype(np.uint8))
     assert logits.shape == (2, 5, 7)
     np.testing.assert_array_equal(logits[:, :3], other[:, :3])
     assert (np.abs(logits[0, 3:] - other[0, 3:]).max(-1) > 1e-6).all()
-    assert np.abs(dropped - logits).max() > 1e-3
-    # The same token five times: only dropout, drawn anew at each step, tells the last two apart so far.
-    assert np.abs(dropped[1, 4] - dropped[1, 3]).max() > 1e-3
+
+
+def test_dropout_is_drawn_for_each_step_at_each_place(monkeypatch):
+    dropped = np.asarray(drop(jnp.ones((2, 50, 8)), 0.5, cheap_key(0), shared_over_time=False))
+    assert set(dropped.ravel().tolist()) == {0.0, 2.0}
+    assert dropped.std(1).min() > 0
+    made, keys, shared = config("mlp", 4, ("mlp", "mlp"), dropout=0.5), [], []
+
+    def record(x, rate, key, *, shared_over_time):
+        keys.append(jax.random.key_data(key))
+        shared.append((rate, shared_over_time))
+        return x
+
+    monkeypatch.setattr(language_model, "drop", record)
+    graphdef, params = abstract_model(made, spec())[0], initial_params(made, spec(), cheap_key(0))
+    nnx.merge(graphdef, params)(jnp.zeros((1, 3), jnp.uint8), jnp.asarray([3]), key=cheap_key(1))
+    assert shared == [(0.5, False)] * 3
+    assert len({tuple(np.asarray(key).tolist()) for key in keys}) == 3
 
 
 def test_initial_distribution():

@@ -14,6 +14,7 @@ from data.spec import InputKind, TaskKind, TaskSpec
 from models import block
 from models.block import Mix, Mixing, drop
 from models.build import ModelConfig, abstract_model, initial_params, split_model
+from models.norm import Norm
 from models.padding import masked_mean
 from models.sequence import Encoder
 
@@ -295,6 +296,20 @@ COUNTS = [  # published sizes and totals
     *rotrnn(6, 128, 256, 32, 2, "half_glu1", 1, 2, 704_962, 692_674),
     *rotrnn(6, 128, 256, 64, 2, "half_glu1", 1, 2, 699_010, 692_866),
 ]
+
+
+@pytest.mark.parametrize(
+    ("layer", "width", "mixing", "features", "options", "total"),
+    [
+        ("lru", 128, "full_glu", 98, {"state_size": 256, "direction": "forward"}, 1_070_082),
+        ("s5", 128, "half_glu1", 98, {"state_size": 256, "blocks": 16, "direction": "bidirectional"}, 772_098),
+    ],
+)
+def test_parameter_counts_of_pairs(layer, width, mixing, features, options, total):
+    """LRA Retrieval, with batch norm, which has as many parameters as layer norm."""
+    sizes = ModelConfig(layer, width, 6, Mixing(mixing), options=options, norm=Norm.BATCH)
+    spec = dataclasses.replace(task(features, 2, InputKind.TOKENS), kind=TaskKind.PAIRS)
+    assert sum(p.size for p in jax.tree.leaves(abstract_model(sizes, spec)[1])) == total
 
 
 def test_parameter_counts():
