@@ -46,6 +46,7 @@ def test_an_image_depends_on_seed_and_index_alone():
     again, same = law.draw_images("pathfinder", "words", 3, np.array([4_000_000_000, 7]))
     np.testing.assert_array_equal(again, images[[2, 0]])
     np.testing.assert_array_equal(same, labels[[2, 0]])
+    assert len({image.tobytes() for image in images}) == 3
     other, _ = law.draw_images("pathfinder", "words", 4, np.array([7, 2]))
     assert (other != images[:2]).any(axis=(1, 2)).all()
 
@@ -76,15 +77,28 @@ def test_footprints_cover_their_lines(task):
             line = scene.line_pixels[slice(*scene.lines[sprite])]
             start, full, blocking, end = scene.footprints[sprite]
             footprint = dict(scene.footprint_pixels[start:end].tolist())
-            strong = [
-                (offset, value) for offset, value in line.tolist() if value >= 64
-            ]  # weaker: ripples of the filter
+            strong = {offset: value for offset, value in line.tolist() if value >= 64}  # the others are ripples
             assert strong
-            assert all(footprint.get(offset, 0) >= value for offset, value in strong)
+            assert all(footprint.get(offset, 0) >= 0.9 * value for offset, value in strong.items())
             values = scene.footprint_pixels[start:end, 1]
             assert full > start
             assert (values[: full - start] == 255).all()
             assert (values >= 204).sum() == blocking - start
+
+
+@pytest.mark.parametrize("task", SETTINGS)
+def test_first_paddles_run_ahead_and_later_ones_from_their_tip_backwards(task):
+    setting = SETTINGS[task]
+    for scene, margin in zip(scenes(task, "words"), setting.margins, strict=True):
+        ring = scene.ring / np.hypot(*scene.ring.T)[:, None]
+        degrees = np.radians(np.arange(-180, 180))
+        ahead = np.concatenate([np.stack([np.sin(degrees), np.cos(degrees)], 1), -ring])
+        assert len(ring) == len(sprites.ring_pixels(setting.paddle_length + margin))
+        for sprite, direction in enumerate(ahead):
+            picture = line(scene, sprite)
+            places = np.argwhere(picture) - scene.border
+            middle = np.average(places, axis=0, weights=picture[picture > 0])
+            assert np.hypot(*(middle - setting.paddle_length / 2 * direction)) < 0.75
 
 
 def test_directions_of_first_paddles():
