@@ -98,7 +98,7 @@ def test_first_paddles_run_ahead_and_later_ones_from_their_tip_backwards(task):
             picture = line(scene, sprite)
             places = np.argwhere(picture) - scene.border
             middle = np.average(places, axis=0, weights=picture[picture > 0])
-            assert np.hypot(*(middle - setting.paddle_length / 2 * direction)) < 0.75
+            assert np.hypot(*(middle - setting.paddle_length / 2 * direction)) < 1
 
 
 def test_directions_of_first_paddles():
