@@ -35,7 +35,8 @@ FREE = 76  # a first paddle stands free on occupancy up to 0.3
 COLLISION = 459  # occupancy and footprint may together stay below 1.8
 LEAST_WEIGHT = 1e-4
 LEAST_FREE = 0.01  # of the window, to look for the place of a short snake
-Y, X, SPRITE, PIVOT_Y, PIVOT_X = range(5)
+FIELDS = 5
+Y, X, SPRITE, PIVOT_Y, PIVOT_X = range(FIELDS)
 SUCCESS, FAILURE, NO_ROOM = range(3)
 
 
@@ -78,7 +79,7 @@ def draw_with_latents(difficulty: str, law: str, seed: int, indices: np.ndarray)
     tables, n = scenes(difficulty, law), len(indices)
     size = SETTINGS[difficulty].window
     images = np.zeros((n, size, size), np.uint8)
-    snakes = np.zeros((n, 2 + SETTINGS[difficulty].distractors, PADDLES, 5), np.int32)
+    snakes = np.zeros((n, 2 + SETTINGS[difficulty].distractors, PADDLES, FIELDS), np.int32)
     latents = Latents(snakes, np.zeros(n, np.int32), np.zeros(n, np.int32), np.zeros((n, 2), np.int32))
     _draw_all(tables, np.uint64(seed), np.asarray(indices, np.uint64), images, *latents)
     return images, latents
@@ -122,8 +123,9 @@ def philox(counter, key):
 def _word(stream):
     if stream[_USED] == _WORDS:
         block = stream[_BLOCK:]
-        block[:] = 0
         block[0] = stream[_COUNTER]
+        for i in range(1, _WORDS):
+            block[i] = 0
         philox(block, stream[_KEY:_COUNTER])
         stream[_COUNTER] += np.uint64(1)
         stream[_USED] = 0
@@ -139,6 +141,12 @@ def _below(stream, count):
 
 
 # Places. Functions in the hot loops take arrays and no scene: to hand a scene on costs more than they do.
+
+
+@njit
+def _copy(source, target):
+    for i in range(len(source)):  # an assignment of slices takes seconds to compile
+        target[i] = source[i]
 
 
 @njit
@@ -295,8 +303,8 @@ def _grow_targets(stream, scene, occupancy, weights, snakes):
     if not _seed_beside(stream, scene, snakes[0, 0], snakes[1, 0]):
         return False
     for k in range(1, PADDLES):
-        for snake in snakes[:2]:
-            if not _extend(stream, scene, occupancy, weights, snake, k):
+        for target in range(2):
+            if not _extend(stream, scene, occupancy, weights, snakes[target], k):
                 return False
     _occupy(scene, occupancy, snakes[1, PADDLES - 1])
     return True
@@ -315,8 +323,10 @@ def _grow_distractor(stream, scene, occupancy, weights, snake):
             grown = grown and _extend(stream, scene, occupancy, weights, snake, k)
         if grown:
             return True
-        occupancy[:] = before
-    snake[:] = 0
+        _copy(before, occupancy)
+    for paddle in range(DISTRACTOR_PADDLES):
+        for field in range(FIELDS):
+            snake[paddle, field] = 0
     return False
 
 
@@ -345,7 +355,7 @@ def _draw_one(stream, scene, image, snakes, marked):
     weights = np.empty(len(scene.ring))
     occupancy = scene.frame.copy()
     while not _grow_targets(stream, scene, occupancy, weights, snakes):
-        occupancy[:] = scene.frame
+        _copy(scene.frame, occupancy)
     placed = 0
     for _ in range(scene.distractors):
         placed += _grow_distractor(stream, scene, occupancy, weights, snakes[2 + placed])
@@ -353,13 +363,15 @@ def _draw_one(stream, scene, image, snakes, marked):
     marked[0], marked[1] = first, first if same else 1 - first
 
     picture = np.zeros(len(occupancy))
-    for snake in snakes[:2]:
-        _stamp_lines(scene, picture, snake, PADDLES, scene.target_brightness)
-    for snake in snakes[2 : 2 + placed]:
-        _stamp_lines(scene, picture, snake, DISTRACTOR_PADDLES, scene.distractor_brightness)
+    for k in range(2 + placed):
+        paddles = PADDLES if k < 2 else DISTRACTOR_PADDLES
+        brightness = scene.target_brightness if k < 2 else scene.distractor_brightness
+        _stamp_lines(scene, picture, snakes[k], paddles, brightness)
     _stamp(scene, picture, snakes[marked[0], 0], scene.marker_pixels, 1.0)
     _stamp(scene, picture, snakes[marked[1], PADDLES - 1], scene.marker_pixels, 1.0)
-    brightest = picture.max()
+    brightest = 0.0
+    for value in picture:
+        brightest = max(brightest, value)
     for y in range(scene.window):
         row = (y + scene.border) * scene.stride + scene.border
         for x in range(scene.window):
