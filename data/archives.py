@@ -168,10 +168,10 @@ def read_archive(path: Path, names: Names, limits: Limits) -> Iterator[tuple[str
             if name is None:
                 continue
             if name in seen:
-                raise DataError(f"{path.name}: {name} is there twice")
+                raise DataError(f"{path.name}: {name!r} is there twice")
             seen.add(name)
             if len(seen) > limits.count:
-                raise DataError(f"{path.name}: {name} is one member more than the {limits.count:,} there can be")
+                raise DataError(f"{path.name}: {name!r} is one member more than the {limits.count:,} there can be")
             with io.BufferedReader(_Body(stream, info.size), min(CHUNK, max(info.size, 1))) as body:
                 yield name, body
         if any(data.strip(b"\0") for data in stream.rest()):
@@ -203,9 +203,9 @@ def _checked(info: tarfile.TarInfo, names: Names, limits: Limits, archive: str) 
     if name is None or info.isdir():
         return None
     if not info.isreg() or info.issparse():
-        raise DataError(f"{archive}: {name} is no regular file")
+        raise DataError(f"{archive}: {name!r} is no regular file")
     if info.size > limits.member_bytes:
-        raise DataError(f"{archive}: {name} has {info.size:,} bytes, more than {limits.member_bytes:,}")
+        raise DataError(f"{archive}: {name!r} has {info.size:,} bytes, more than {limits.member_bytes:,}")
     return name
 
 
@@ -217,18 +217,18 @@ def read_folder(folder: Path, names: Names, limits: Limits) -> Iterator[tuple[st
     top, total = folder.resolve(), 0
     for name, path in _files(top, names, limits):
         if not path.resolve().is_relative_to(top):
-            raise DataError(f"{folder}: {name} is a link out of the folder")
+            raise DataError(f"{folder}: {name!r} is a link out of the folder")
         try:
             status = path.stat()
             if not stat.S_ISREG(status.st_mode):  # to open a pipe would wait for ever
-                raise DataError(f"{folder}: {name} is no regular file")
+                raise DataError(f"{folder}: {name!r} is no regular file")
             if status.st_size > limits.member_bytes:
-                raise DataError(f"{folder}: {name} has {status.st_size:,} bytes, more than {limits.member_bytes:,}")
+                raise DataError(f"{folder}: {name!r} has {status.st_size:,} bytes, more than {limits.member_bytes:,}")
             if (total := total + status.st_size) > limits.total_bytes:
                 raise DataError(f"{folder} has more than {limits.total_bytes:,} bytes")
             body = path.open("rb")
         except OSError as error:
-            raise DataError(f"{folder}: {name} cannot be read: {error.strerror}") from error
+            raise DataError(f"{folder}: {name!r} cannot be read: {error.strerror}") from error
         with body:
             yield name, body
 
@@ -245,8 +245,8 @@ def _files(top: Path, names: Names, limits: Limits) -> list[tuple[str, Path]]:
             if "\\" in inside:
                 raise DataError(f"{top}: {inside!r} has a backslash in its name")
             if name in found:
-                raise DataError(f"{top}: {name} is there twice")
+                raise DataError(f"{top}: {name!r} is there twice")
             found[name] = path
             if len(found) > limits.count:
-                raise DataError(f"{top}: {name} is one file more than the {limits.count:,} there can be")
+                raise DataError(f"{top}: {name!r} is one file more than the {limits.count:,} there can be")
     return sorted(found.items())

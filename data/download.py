@@ -75,7 +75,7 @@ def identify(source: SourceFile, path: Path, progress: Progress) -> Identity:
                 for each in hashes:
                     each.update(chunk)
                 done += len(chunk)
-                progress(f"hash {path.name}", done, size)
+                progress(f"hash {source.name}", done, size)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     published = source.sha256 or source.md5
@@ -205,6 +205,8 @@ def _fetch(source: SourceFile, url: str, part: _Part, progress: Progress) -> Non
 
 
 def _kept(part: _Part) -> str:
+    if not part.load().validator:
+        return "this server cannot go on within a file, the same command starts over"
     return f"{part.size():,} bytes are kept in {part.path}, the same command goes on from there"
 
 
