@@ -79,7 +79,10 @@ def test_grey_is_that_of_pillow(colours):
     np.testing.assert_array_equal(images.luma(pixels)[:, 0], expected[0])
 
 
-def test_grey_of_every_level():
+def test_grey_of_many_colours():
+    """So many that one unit in a weight, of 65,536, would be seen."""
+    pixels = np.random.default_rng(0).integers(0, 256, (300, 300, 3), np.uint8)
+    np.testing.assert_array_equal(images.luma(pixels)[..., 0], np.asarray(Image.fromarray(pixels).convert("L")))
     levels = np.repeat(np.arange(256, dtype=np.uint8)[:, None], 3, axis=1)
     np.testing.assert_array_equal(images.luma(levels)[:, 0], np.arange(256))
 

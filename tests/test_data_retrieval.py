@@ -90,6 +90,8 @@ def test_quotation_marks_hold_a_field_together_in_csv(write):
     pairs, vocabulary = read(CSV, write(QUOTED))
     assert pairs["train"] == [(1, 'a "b" c', 'say "d"'), (0, "a\tb", "c\nd"), (0, "a b", "c")]
     assert {"\t", "\n", '"'} <= vocabulary.keys()
+    pairs, _ = read(CSV, write([b'1.0\tP1\tP2\ta\t"b\rb"\r0.0\tP1\tP2\tc\td\n']))
+    assert pairs["train"] == [(1, "a", "b\rb"), (0, "c", "d")]  # a lone CR ends a line too
     long = b"x" * 200_000
     pairs, _ = read(CSV, write([b"1.0\tP1\tP2\t" + long + b'\t"' + long + b'"\r\n']))
     assert pairs["train"] == [(1, "x" * 3999, "x" * 3999)]
