@@ -10,8 +10,8 @@ RotRNN and the LRU by the rule `held`).
 
 Keys after the colon: task (sc35 | sc10 | fsdd), and those of configs/lra.py. sc35 has the published settings: S5 96.52
 %, 8 kHz 94.53 % (arXiv 2208.04933); RotRNN and the LRU of its authors 95.2 % (arXiv 2407.07239). sc10 and fsdd take
-theirs. 212,080 steps of 16 clips of 16,000 samples: a job for an accelerator, not run here. fsdd is small: minutes on two cores with
---config.data.steps; its six speakers are in training and test.
+theirs. 212,080 steps of 16 clips of 16,000 samples: a job for an accelerator, not run here. fsdd is small: minutes on
+two cores when it is cut (--config.data.steps); its six speakers are in training and test.
 """
 
 from ml_collections import ConfigDict
