@@ -11,7 +11,7 @@ READY := $(VENV)/ready-$(ACCEL)
 JAX_EXTRA := $(if $(filter cpu,$(ACCEL)),,$(if $(filter cuda12 cuda13 tpu,$(ACCEL)),jax[$(ACCEL)],\
              $(error ACCEL=$(ACCEL): expected cpu, cuda12, cuda13 or tpu)))
 
-.PHONY: setup demo test lint bench kill-test
+.PHONY: setup demo test test-all lint bench kill-test
 
 setup: $(READY)
 
@@ -28,6 +28,9 @@ demo: $(READY)
 
 test: $(READY)
 	$(RUN) -m pytest -n 2 --dist worksteal
+
+test-all: $(READY)
+	LINREC_TEST_ALL=1 $(RUN) -m pytest -n 2 --dist worksteal
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .

@@ -26,7 +26,7 @@ from configs import (
     speech_commands,
     tinystories,
 )
-from data.registry import DATA_SETS, task_spec
+from data.registry import task_spec
 from models.registry import LAYERS
 from training.config import ExperimentConfig, from_config_dict
 from training.state import make_program
@@ -237,10 +237,6 @@ def test_every_language_model_fits_every_text(task):
     for model in language.MODELS:
         for end in ("", ",smoke"):
             abstract(TEXTS[task], f"task={task},model={model}{end}")
-
-
-def test_every_data_set_has_a_family():
-    assert {*FAMILIES, *TEXTS, *probes.TASKS, "text_bytes"} == set(DATA_SETS)
 
 
 def test_the_published_preset_is_what_the_published_code_does():
