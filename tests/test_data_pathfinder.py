@@ -172,6 +172,6 @@ def test_the_smoke_sample_has_the_form(task):
     spec = pathfinder.task_spec(DataRequest(task))
     for split, records in pathfinder.smoke(DataRequest(task)).items():
         assert len(records) == pathfinder.SMOKE_SIZES[split]
-        assert np.unique([record.label for record in records]).tolist() == [0, 1]
+        assert sorted({str(record.label) for record in records}) == ["0", "1"]
         assert all(r.values.shape == (spec.length, 1) and r.values.dtype == np.uint8 for r in records)
         assert all(r.values.max() == 255 for r in records)

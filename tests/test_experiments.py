@@ -1,5 +1,5 @@
-"""Every task trains: each task and each layer once; with LINREC_TEST_ALL set (`make test-all`) every layer on every task
-and every language model on every text, from the first step to the record of the test."""
+"""Every task trains: each task and each layer once; with LINREC_TEST_ALL set (`make test-all`) every layer on every
+task and every language model on every text, from the first step to the record of the test."""
 
 import itertools
 import os

@@ -8,7 +8,7 @@ import numpy as np
 from configs import lra
 from data.batching import training_batch
 from data.spec import InputKind, TaskKind, TaskSpec
-from data.splits import MemorySplit
+from data.splits import MemorySplit, Split
 from training.config import ExperimentConfig, from_config_dict
 from training.state import Program, TrainState, initial_params_of_all, initial_state, make_program
 
@@ -41,7 +41,7 @@ def tiny_split(records: int = 40, seed: int = 0) -> MemorySplit:
     return MemorySplit.from_records([bytes(map(int, record)) for record in symbols], labels.tolist(), TASK.length)
 
 
-def stacked_batch(split: MemorySplit, seeds: tuple[int, ...], step: int, batch_size: int) -> dict[str, np.ndarray]:
+def stacked_batch(split: Split, seeds: tuple[int, ...], step: int, batch_size: int) -> dict[str, np.ndarray]:
     """What the train step takes: the batch of every seed at `step`."""
     batches = [training_batch(split, seed, step, batch_size) for seed in seeds]
     return {key: np.stack([batch[key] for batch in batches]) for key in batches[0]}
