@@ -161,7 +161,7 @@ def check(
     if _chosen(request, "origin") == "generated":
         pathfinder_checks.check_generated(request, stored, statistics)
         law, indices = _chosen(request, "law"), {split: indices_of(request, split) for split in splits}
-        statistics |= pathfinder_checks.check_sample(request, law, SEED, stored, indices, processes, progress)
+        statistics |= pathfinder_checks.check_sample(request, law, SEED, stored, indices, progress)
     return statistics
 
 

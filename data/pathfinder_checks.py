@@ -3,13 +3,12 @@
 import hashlib
 import math
 from collections.abc import Mapping
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from data.errors import DataError
-from data.parallel import Progress, ordered_map, silent
+from data.parallel import Progress, silent
 from data.pathfinder_sprites import PADDLES, SETTINGS
 from data.spec import DataRequest, TaskSpec
 from data.splits import Records
@@ -143,7 +142,7 @@ def guesses(stored: Mapping[str, Stored]) -> dict[str, dict[str, float]]:
 
 
 class Sample(NamedTuple):
-    """What a worker finds out about images. placed: number of short snakes. distances: between the discs. seen: whether
+    """What is found out about images. placed: number of short snakes. distances: between the discs. seen: whether
     the discs are where the paddles say."""
 
     digests: list[bytes]
@@ -153,7 +152,7 @@ class Sample(NamedTuple):
     seen: np.ndarray
 
 
-def sample(indices: np.ndarray, *, task: str, law: str, seed: int) -> Sample:
+def sample(task: str, law: str, seed: int, indices: np.ndarray) -> Sample:
     """Draws images again, with what they were drawn from."""
     from data.pathfinder_law import draw_with_latents  # to import the compiler takes half a second
 
@@ -173,7 +172,6 @@ def check_sample(
     seed: int,
     stored: Mapping[str, Stored],
     indices: Mapping[str, np.ndarray],
-    processes: int,
     progress: Progress,
 ) -> dict[str, float]:
     """Asserts that an even sample of the records is what the key says. Returns the mean number of short snakes and the
@@ -184,11 +182,10 @@ def check_sample(
     }
     wanted = [(name, place) for name in stored for place in places[name]]
     keys = np.concatenate([indices[name][places[name]] for name in stored])
-    jobs = [keys[start : start + SAMPLE_JOB] for start in range(0, len(keys), SAMPLE_JOB)]
-    parts: list[Sample] = []
-    for part in ordered_map(partial(sample, task=request.task, law=law, seed=seed), jobs, processes):
-        parts.append(part)
-        progress("draw a sample again", len(parts), len(jobs))
+    parts: list[Sample] = []  # in this process: others would compile the law anew, for seconds of drawing
+    for start in range(0, len(keys), SAMPLE_JOB):
+        parts.append(sample(request.task, law, seed, keys[start : start + SAMPLE_JOB]))
+        progress("draw a sample again", min(start + SAMPLE_JOB, len(keys)), len(keys))
     digests = [digest for part in parts for digest in part.digests]
     labels, placed, distances, seen = (np.concatenate([part[i] for part in parts]) for i in range(1, 5))
     for number, (name, place) in enumerate(wanted):

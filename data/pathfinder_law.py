@@ -95,7 +95,7 @@ _ROUNDS, _WORDS = 10, 4
 _KEY, _COUNTER, _USED, _BLOCK = 0, 2, 3, 4  # places in the array that is a stream
 
 
-@njit
+@njit(cache=True)
 def open_stream(seed, index):
     """A stream of 32-bit words: key (2), blocks made, words used of the last one, its words (4)."""
     stream = np.zeros(_BLOCK + _WORDS, np.uint64)
@@ -105,7 +105,7 @@ def open_stream(seed, index):
     return stream
 
 
-@njit
+@njit(cache=True)
 def philox(counter, key):
     """Changes the counter (4,) uint64 of 32-bit words into the random block of that number, under the key (2,)."""
     first_key, second_key = key[0], key[1]
@@ -119,7 +119,7 @@ def philox(counter, key):
         second_key = (second_key + _WEYL[1]) & _LOW
 
 
-@njit
+@njit(cache=True)
 def _word(stream):
     if stream[_USED] == _WORDS:
         block = stream[_BLOCK:]
@@ -134,7 +134,7 @@ def _word(stream):
     return word
 
 
-@njit
+@njit(cache=True)
 def _below(stream, count):
     """A whole number in 0..count-1."""
     return np.int64((_word(stream) * np.uint64(count)) >> _HALF)
@@ -143,18 +143,18 @@ def _below(stream, count):
 # Places. Functions in the hot loops take arrays and no scene: to hand a scene on costs more than they do.
 
 
-@njit
+@njit(cache=True)
 def _copy(source, target):
     for i in range(len(source)):  # an assignment of slices takes seconds to compile
         target[i] = source[i]
 
 
-@njit
+@njit(cache=True)
 def _in_window(window, y, x):
     return 0 <= y < window and 0 <= x < window
 
 
-@njit
+@njit(cache=True)
 def _is_free(occupancy, place, full):
     """Whether the pixels of a footprint that are 255 lie on free ground."""
     for i in range(len(full)):  # noqa: SIM110  compiled: a generator would cost an allocation
@@ -163,7 +163,7 @@ def _is_free(occupancy, place, full):
     return True
 
 
-@njit
+@njit(cache=True)
 def _collides(occupancy, place, blocking):
     for i in range(len(blocking)):  # noqa: SIM110
         if occupancy[place + blocking[i, 0]] + blocking[i, 1] >= COLLISION:
@@ -171,7 +171,7 @@ def _collides(occupancy, place, blocking):
     return False
 
 
-@njit
+@njit(cache=True)
 def _occupy(scene, occupancy, paddle):
     """Lays the footprint of a paddle down, in the window only."""
     place = (paddle[Y] + scene.border) * scene.stride + paddle[X] + scene.border
@@ -184,7 +184,7 @@ def _occupy(scene, occupancy, paddle):
 # Snakes.
 
 
-@njit
+@njit(cache=True)
 def _has_room(window, border, occupancy, full):
     """Whether a first paddle finds free places enough."""
     missing = np.int64(np.ceil(LEAST_FREE * window**2))
@@ -197,7 +197,7 @@ def _has_room(window, border, occupancy, full):
     return False
 
 
-@njit
+@njit(cache=True)
 def _seed_paddle(scene, y, x, sprite, paddle):
     """Puts a first paddle down; false if its end or the centre of its circle lies outside of the window."""
     moves = scene.moves[sprite]
@@ -207,7 +207,7 @@ def _seed_paddle(scene, y, x, sprite, paddle):
     return _in_window(scene.window, head_y, head_x) and _in_window(scene.window, paddle[PIVOT_Y], paddle[PIVOT_X])
 
 
-@njit
+@njit(cache=True)
 def _seed_in_the_middle(stream, scene, paddle):
     """The first paddle of all, off a frame of twice the seed distance. A failure would restart the image, of which
     there is nothing yet: it is drawn until it stands."""
@@ -220,7 +220,7 @@ def _seed_in_the_middle(stream, scene, paddle):
                 return
 
 
-@njit
+@njit(cache=True)
 def _seed_anywhere(stream, scene, occupancy, paddle):
     """The first paddle of a short snake: any direction, and of the places that are free for it any."""
     window, border, stride = scene.window, scene.border, scene.stride
@@ -240,7 +240,7 @@ def _seed_anywhere(stream, scene, occupancy, paddle):
     return FAILURE
 
 
-@njit
+@njit(cache=True)
 def _seed_beside(stream, scene, first, paddle):
     """The first paddle of the other target snake, at the seed distance from that of the first."""
     for _ in range(SEED_TRIES):
@@ -253,7 +253,7 @@ def _seed_beside(stream, scene, first, paddle):
     return False
 
 
-@njit
+@njit(cache=True)
 def _weigh(scene, occupancy, pivot_y, pivot_x, bend, weights):
     """Running sums of the weights of the pixels on the circle: how little the snake bends, times how free they are."""
     window, ring, disc = scene.window, scene.ring, scene.disc
@@ -270,7 +270,7 @@ def _weigh(scene, occupancy, pivot_y, pivot_x, bend, weights):
     return total
 
 
-@njit
+@njit(cache=True)
 def _extend(stream, scene, occupancy, weights, snake, k):
     """Adds paddle k and lays down the footprint of the one before it; false if there is no way on."""
     last, paddle = snake[k - 1], snake[k]
@@ -295,7 +295,7 @@ def _extend(stream, scene, occupancy, weights, snake, k):
     return False
 
 
-@njit
+@njit(cache=True)
 def _grow_targets(stream, scene, occupancy, weights, snakes):
     """Both target snakes, by turns; false if anything fails. Of the last footprints only that of the second is laid
     down, as upstream does."""
@@ -310,7 +310,7 @@ def _grow_targets(stream, scene, occupancy, weights, snakes):
     return True
 
 
-@njit
+@njit(cache=True)
 def _grow_distractor(stream, scene, occupancy, weights, snake):
     """A short snake; false if it found no place, and then nothing is changed. Its last footprint is not laid down."""
     before = occupancy.copy()
@@ -333,7 +333,7 @@ def _grow_distractor(stream, scene, occupancy, weights, snake):
 # Images.
 
 
-@njit
+@njit(cache=True)
 def _stamp(scene, picture, paddle, pixels, brightness):
     """The brighter of the picture and a sprite at the outer end of a paddle."""
     place = (paddle[Y] + scene.border) * scene.stride + paddle[X] + scene.border
@@ -342,14 +342,14 @@ def _stamp(scene, picture, paddle, pixels, brightness):
         picture[at] = max(picture[at], brightness * pixels[i, 1])
 
 
-@njit
+@njit(cache=True)
 def _stamp_lines(scene, picture, snake, paddles, brightness):
     for k in range(paddles):
         start, end = scene.lines[snake[k, SPRITE]]
         _stamp(scene, picture, snake[k], scene.line_pixels[start:end], brightness)
 
 
-@njit
+@njit(cache=True)
 def _draw_one(stream, scene, image, snakes, marked):
     """Fills one image and its latents; returns the number of short snakes."""
     weights = np.empty(len(scene.ring))
@@ -379,7 +379,7 @@ def _draw_one(stream, scene, image, snakes, marked):
     return placed
 
 
-@njit
+@njit(cache=True)
 def _draw_all(tables, seed, indices, images, snakes, placed, margins, marked):
     """Fills images and latents."""
     for n in range(len(indices)):

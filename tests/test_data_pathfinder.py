@@ -1,5 +1,7 @@
 """The data sets made of Pathfinder images: splits, limits, resumption, what is asserted, guesses."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from data.parallel import silent
 from data.pathfinder_checks import best_threshold, threshold_accuracy
 from data.sources import Sources
 from data.spec import DataRequest, InputKind, TaskKind
-from tests.fake_sources import Stored
+from data.splits import MemorySplit
 
 SMALL = DataRequest("pathfinder", limit=60)
 
@@ -27,8 +29,12 @@ def made(tmp_path_factory):
     return {name: list(examples) for name, examples in generated.splits.items()}, generated.facts()
 
 
+def held(records):
+    return {name: MemorySplit.from_examples(found, 1024) for name, found in records.items()}
+
+
 def checked(records, request=SMALL):
-    return pathfinder.check(request, {name: Stored(found) for name, found in records.items()}, {}, 1, silent)
+    return pathfinder.check(request, held(records), {}, 1, silent)
 
 
 def test_the_task():
@@ -134,7 +140,7 @@ def test_an_image_that_is_there_twice_is_found(made):
 
 def test_shares_are_asserted(made):
     one = {name: [record for record in records if record.label == 1] for name, records in made[0].items()}
-    stored = pathfinder_checks.read(pathfinder.task_spec(SMALL), {name: Stored(found) for name, found in one.items()})
+    stored = pathfinder_checks.read(pathfinder.task_spec(SMALL), held(one))
     with pytest.raises(DataError, match=r"share of label 1 is 1\.0000, expected 0\.5"):
         pathfinder_checks.check_generated(SMALL, stored, pathfinder_checks.statistics(stored))
 
@@ -155,14 +161,14 @@ def test_thresholds():
 def test_guesses_are_learned_on_train():
     def records(labels, bright):
         values = (np.full((1024, 1), 200 if b else 10, np.uint8) for b in bright)
-        return Stored([Example(value, label) for value, label in zip(values, labels, strict=True)])
+        return [Example(value, label) for value, label in zip(values, labels, strict=True)]
 
     splits = {
         "train": records([0, 0, 0, 1, 1], [0, 0, 0, 1, 1]),
         "val": records([1, 0], [1, 0]),
         "test": records([1, 1, 0, 1], [0, 1, 0, 1]),
     }
-    found = pathfinder.baselines(SMALL, splits)
+    found = pathfinder.baselines(SMALL, held(splits))
     assert found["val"] == {"majority": 0.5, "ink": 1.0, "brightness": 1.0}
     assert found["test"] == {"majority": 0.25, "ink": 0.75, "brightness": 0.75}
 
@@ -172,6 +178,13 @@ def test_the_smoke_sample_has_the_form(task):
     spec = pathfinder.task_spec(DataRequest(task))
     for split, records in pathfinder.smoke(DataRequest(task)).items():
         assert len(records) == pathfinder.SMOKE_SIZES[split]
-        assert sorted({str(record.label) for record in records}) == ["0", "1"]
+        assert {int(np.asarray(record.label)) for record in records} == {0, 1}
         assert all(r.values.shape == (spec.length, 1) and r.values.dtype == np.uint8 for r in records)
-        assert all(r.values.max() == 255 for r in records)
+        for values, label, _ in records:
+            image = values.reshape(math.isqrt(spec.length), -1)
+            half = image.shape[1] // 2
+            left, right = ((part == 255).any(1) for part in (image[:, :half], image[:, half:]))
+            assert left.any()
+            assert right.any()
+            assert (left == right).all() == (label == 1)
+            assert (image == 200).any(1).sum() == 2

@@ -111,6 +111,14 @@ def test_directions_of_first_paddles():
     assert all(scene.seeds.all() for task in SETTINGS for scene in scenes(task, "words"))
 
 
+def test_brightness_is_snake_contrast_times_paddle_contrast_for_targets_only():
+    contrasts = {"pathfinder": (2, 0.75), "pathx": (0.9, 1), "path256": (1, 1)}
+    for task, (snake, paddle) in contrasts.items():
+        setting = SETTINGS[task]
+        assert (setting.target_brightness, setting.distractor_brightness) == (snake * paddle, snake)
+        assert setting.distractors == (5, 8, 7)[list(contrasts).index(task)]
+
+
 # Images.
 
 

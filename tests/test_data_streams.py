@@ -160,8 +160,8 @@ from data.spec import DataRequest
 from tests.test_data_streams import Numbers
 registry.DATA_SETS["numbers"] = Numbers(train={train}, width={width}, wait={wait})
 prepared.prepare(DataRequest("numbers"), pathlib.Path(sys.argv[1]))
-import resource
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+import re
+print(1024 * int(re.search(r"VmHWM:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())[1]))
 """
 
 

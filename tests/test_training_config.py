@@ -143,6 +143,7 @@ CHANGES = {
     "model.options.direction": st.sampled_from(["forward", "backward", "bidirectional"]),
     "optim.lr": positive,
     "optim.ssm_lr": positive,
+    "optim.lr_min": st.just(0.0),
     "optim.groups": st.sampled_from(["standard", "BandCdecay", "BfastandCdecay", "noBCdecay"]),
     "train.steps": st.integers(2, 2**40),
     "train.batch_size": count,
