@@ -1,5 +1,6 @@
 """Jobs over processes, results in the order of the jobs, whatever the number of processes."""
 
+import collections
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -19,6 +20,10 @@ Progress = Callable[[str, int, int], None]
 """progress(stage, done, total), called from the main process only."""
 
 
+AHEAD = 8
+"""Jobs for each process whose results may wait to be taken, so that a slow taker does not fill the memory."""
+
+
 def silent(stage: str, done: int, total: int) -> None:
     """The progress callback that shows nothing."""
 
@@ -36,7 +41,13 @@ def ordered_map(function: Callable[[Job], Result], jobs: Sequence[Job], processe
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, context, initializer=_follow_parent) as pool:
         try:
-            yield from pool.map(function, jobs)
+            waiting = collections.deque()
+            for job in jobs:
+                waiting.append(pool.submit(function, job))
+                if len(waiting) > AHEAD * processes:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
         except BrokenProcessPool as error:
             raise DataError("a worker process ended unexpectedly (out of memory?); try --processes=1") from error
         finally:

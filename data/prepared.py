@@ -75,6 +75,7 @@ def prepare(
     missing or not official, a folder that is foreign or damaged, a failed check, an unwritable place.
     """
     task_spec(request)  # refuse nonsense before anything is touched
+    request = _as_stored(request)
     processes = processes or os.cpu_count() or 1
 
     def write(temporary: Path) -> None:
@@ -123,6 +124,7 @@ def verify(request: DataRequest, data_dir: Path, *, processes: int | None = None
 
     Returns the manifest. Raises DataError for the first thing that is not as it should be.
     """
+    request = _as_stored(request)
     folder, manifest = data_dir / folder_of(request), _manifest(request, data_dir)
     check_hashes(folder, manifest, progress)
     splits = _checked_content(folder, manifest, request)
@@ -150,11 +152,16 @@ def open_data(request: DataRequest, data_dir: Path) -> Opened:
     Raises DataError if they are missing (naming the command that makes them) or damaged.
     """
     folder, manifest = data_dir / folder_of(request), _manifest(request, data_dir)
+    spec = _spec(request, manifest)
     return Opened(
-        _spec(request, manifest),
+        spec,
         _read(folder, manifest, request),
         manifest["content_sha256"],
-        manifest["baselines"],
+        {
+            name: manifest["baselines"][stored[-1]]
+            for name, stored in _views(spec.kind, request).items()
+            if name != "train"
+        },
         _affine(request, folder, manifest),
         manifest["partial"],
     )
@@ -196,9 +203,16 @@ def _read(folder: Path, manifest: dict, request: DataRequest) -> dict[str, Split
     return splits
 
 
+def _as_stored(request: DataRequest) -> DataRequest:
+    """Without what changes only how the data are read."""
+    known = choices(request.task)
+    made = tuple((name, value) for name, value in request.choices if known[name].stored)
+    return dataclasses.replace(request, choices=made, steps=None)
+
+
 def _full_spec(request: DataRequest) -> TaskSpec:
     """The task as it is stored."""
-    return task_spec(dataclasses.replace(request, steps=None))
+    return task_spec(_as_stored(request))
 
 
 def _cut(request: DataRequest, split: Split) -> Split:

@@ -13,7 +13,7 @@ these stories.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -62,7 +62,6 @@ GROUP = 1_000  # stories of a segment in the published runs
 # Rows of the published table of the same texts. It may count empty stories, which the files do not tell, hence a band.
 STORIES = {"train": 2_119_719, "val": 21_990}
 STORIES_BAND = 0.001
-AHEAD = 256  # blocks whose results may wait to be taken, some 100 MB
 DTYPE = np.uint16
 
 _CHOICES = {
@@ -156,7 +155,7 @@ def generate(request: DataRequest, sources: Sources, processes: int, progress: P
 
     def encoded(split: str) -> Iterator[np.ndarray]:
         met["tokens"][split] = met["text_bytes"][split] = 0
-        for done, (ids, text_bytes) in enumerate(_in_order(encode, jobs[split], processes), 1):
+        for done, (ids, text_bytes) in enumerate(ordered_map(encode, jobs[split], processes), 1):
             met["tokens"][split] += len(ids)
             met["text_bytes"][split] += text_bytes
             progress(f"encode {split}", done, len(jobs[split]))
@@ -213,18 +212,12 @@ def _vocabulary(
     size = len(read_tokens(*files)) + 1
     counts = {split: np.zeros(size, np.int64) for split in jobs}
     for split in counted:
-        for done, found in enumerate(_in_order(partial(_count, files=files), jobs[split], processes), 1):
+        for done, found in enumerate(ordered_map(partial(_count, files=files), jobs[split], processes), 1):
             counts[split] += found
             progress(f"count {split}", done, len(jobs[split]))
         if separated:
             counts[split][-1] = sum(job.count for job in jobs[split])
     return choose(vocab, counts["train"], counts["val"])
-
-
-def _in_order(function: Callable, jobs: list[Block], processes: int) -> Iterator:
-    """`ordered_map`, a few jobs at a time: it keeps results until they are taken, and writing may be slower."""
-    for start in range(0, len(jobs), AHEAD):
-        yield from ordered_map(function, jobs[start : start + AHEAD], processes)
 
 
 # A sample without any file.

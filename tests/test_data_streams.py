@@ -189,6 +189,24 @@ def test_a_killed_preparation_goes_on_and_gives_the_same_bytes(numbers, tmp_path
         assert path.read_bytes() == (tmp_path / "killed" / "numbers" / path.name).read_bytes()
 
 
+FULL_DISK = """
+import resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write beyond the limit fails, as on a full disk
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+from scripts.prepare_data import main
+sys.exit(main(["parity", "--limit=5000", "--processes=1", "--data_dir=" + sys.argv[1]]))
+"""
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path):
+    command = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2, ended.stderr
+    assert ended.stderr.splitlines()[-1].startswith("error: cannot write ")
+    assert "Traceback" not in ended.stderr
+    assert [path.name for path in tmp_path.iterdir()] == [".parity_limit5000.lock"]
+
+
 def test_memory_stays_flat_with_a_split_above_a_gibibyte(tmp_path):
     """1.1 GiB of records of 256 KiB; the process may have 600 MiB in all, of which its libraries take half."""
     width = 2**18

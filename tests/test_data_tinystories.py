@@ -141,12 +141,6 @@ def test_the_number_of_processes_changes_nothing(folder):
             np.testing.assert_array_equal(a.values, b.values)
 
 
-def test_results_wait_for_a_few_blocks_only(folder, monkeypatch):
-    monkeypatch.setattr(tinystories, "AHEAD", 2)
-    splits, _, tokenizer = generate(request(), folder)
-    assert texts(np.concatenate([example.values for example in splits["train"].examples()]), tokenizer) == TRAIN
-
-
 @pytest.mark.parametrize("packing", PACKINGS)
 @pytest.mark.parametrize("vocab", VOCABS)
 def test_check_passes_and_counts(folder, vocab, packing):

@@ -132,7 +132,10 @@ def test_flat_names_every_value_by_its_dotted_key():
 
 positive = st.floats(1e-12, 1e6)
 count = st.integers(1, 2**40)
-SMALL = {"seeds": st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=4, unique=True).map(tuple)}
+SMALL = {
+    "seeds": st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=4, unique=True).map(tuple),
+    "optim.lr_min": st.just(0.0),
+}
 CHANGES = {
     "data.limit": st.integers(0, 10**6),
     "data.length_window": st.sampled_from([(), (24, 96)]),
@@ -143,7 +146,6 @@ CHANGES = {
     "model.options.direction": st.sampled_from(["forward", "backward", "bidirectional"]),
     "optim.lr": positive,
     "optim.ssm_lr": positive,
-    "optim.lr_min": st.just(0.0),
     "optim.groups": st.sampled_from(["standard", "BandCdecay", "BfastandCdecay", "noBCdecay"]),
     "train.steps": st.integers(2, 2**40),
     "train.batch_size": count,

@@ -130,6 +130,7 @@ def _record(
         "split": split,
         "checkpoint": which,
         "data": "smoke" if config.data.smoke else read_name(config.data.request),
+        "data_sha256": data.content_sha256,
         "partial": data.partial,
         "policy": selected if which == "best" else "no selection",
         "metric": metric,
