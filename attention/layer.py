@@ -13,7 +13,7 @@ from attention.linear import Features, LinearState, accumulate, phi
 from attention.position import mru_matrices, rope, turn_blocks, turned_by_rope, xpos_512
 from attention.softmax import KeyValueCache, attend, remember
 from attention.timeline import Timeline
-from scans import like_activations, matrix_scan, project
+from scans import check_call, like_activations, matrix_scan, project
 
 
 class Attention(nnx.Module):
@@ -69,12 +69,11 @@ class Attention(nnx.Module):
 
         Raises ValueError, with the numbers, for T = 0, for more tokens than max_length, for a state of another shape.
         """
-        batch, steps, _ = u.shape
         config = self.config
-        if not 1 <= steps <= config.max_length:
+        check_call("attention", u, config.width, self.initial_state, state, mask=mask, reset=reset)
+        batch, steps, _ = u.shape
+        if steps > config.max_length:
             raise ValueError(f"attention: T={steps} steps, but 1 to max_length={config.max_length} fit in the cache")
-        if state is not None:
-            self._check(state, batch)
         u = _valid_inputs(u, mask)
         timeline = Timeline.of((batch, steps), None if state is None else state.length, mask, reset)
         q, k, v = (_heads(u, w[...], config.heads) for w in (self.W_q, self.W_k, self.W_v))
@@ -128,12 +127,6 @@ class Attention(nnx.Module):
             case unreachable:
                 assert_never(unreachable)
 
-    def _check(self, state: KeyValueCache, batch: int) -> None:
-        config = self.config
-        expected = (batch, config.max_length, config.heads, config.head_size)
-        if state.keys.shape != expected:
-            raise ValueError(f"attention: the carried keys must have shape {expected}, got {state.keys.shape}")
-
     def _refuse_overflow(self, timeline: Timeline, fits: Bool[Array, "B T"]) -> None:
         if not isinstance(fits, Tracer) and not fits.all():
             needed = int(jnp.where(timeline.valid, timeline.position, 0).max()) + 1
@@ -176,9 +169,8 @@ class LinearAttention(nnx.Module):
         probe: tuple[int, ...] | None = None,
     ) -> tuple[Float[Array, "B T D"], LinearState, dict[str, Array]]:
         """y, the sums after the last valid step, and no diagnostics. Raises ValueError for T = 0."""
+        check_call("linear_attention", u, self.config.width, self.initial_state, state, mask=mask, reset=reset)
         batch, steps, _ = u.shape
-        if steps == 0:
-            raise ValueError(f"linear_attention: u has shape {u.shape}: at least one time step is needed")
         state = self.initial_state(batch) if state is None else state
         u = _valid_inputs(u, mask)
         timeline = Timeline.of((batch, steps), state.length, mask, reset)

@@ -8,7 +8,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float
 
 from mlp.config import MLPConfig
-from scans import like_activations, project
+from scans import check_call, like_activations, project
 
 STD = 0.02
 
@@ -40,7 +40,11 @@ class MLP(nnx.Module):
         reset: Bool[Array, "B T"] | None = None,
         probe: tuple[int, ...] | None = None,
     ) -> tuple[Float[Array, "B T D"], tuple[()], dict[str, Array]]:
-        """y, the empty state and no diagnostics; y = 0 at masked steps."""
+        """y, the empty state and no diagnostics; y = 0 at masked steps.
+
+        Raises ValueError for an input, a mask or a state of another shape.
+        """
+        check_call("mlp", u, self.config.width, self.initial_state, state, mask=mask, reset=reset)
         # Nothing in is nothing out. Masked on the way in, so that no nan of a padding reaches a gradient.
         return self._mapped(u if mask is None else jnp.where(mask[..., None], u, 0)), (), {}
 

@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax import lax
@@ -11,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 from mru import init
 from mru.config import MRUConfig, StateScan
 from mru.parametrize import input_states, normalised
-from scans import ScaledMatrix, like_activations, matrix_scan, mean_at_times, project, scaled_matrix_scan
+from scans import ScaledMatrix, check_call, like_activations, matrix_scan, mean_at_times, project, scaled_matrix_scan
 
 
 class MRUState(NamedTuple):
@@ -58,9 +57,9 @@ class MRU(nnx.Module):
         """The layer over whole sequences. Masked steps have M = I: they hold the state and give y = 0.
 
         Returns y, the state after the last valid step, and diagnostics: empty, or with `probe` those of `diagnose`.
-        Raises ValueError for an input of another width or a carried state of another shape.
+        Raises ValueError for an input of another width or a carried state of another form.
         """
-        self._check(u, state)
+        check_call("mru", u, self.config.width, self.initial_state, state, mask=mask, reset=reset)
         if mask is not None:
             u = jnp.where(mask[..., None], u, 0)
         elements = self.elements(u)
@@ -97,21 +96,10 @@ class MRU(nnx.Module):
             return MRUState(s, None), MRUState(s_last, None)
         start = None
         if state is not None:
-            assert state.log_scale is not None, "_check refuses it"
+            assert state.log_scale is not None, "check_call refuses it"
             start = ScaledMatrix(state.s, state.log_scale)
         states, last = scaled_matrix_scan(m, start, reset=reset)
         return MRUState(*states), MRUState(*last)
-
-    def _check(self, u: Array, state: MRUState | None) -> None:
-        width = self.config.width
-        if u.shape[-1] != width:
-            raise ValueError(f"mru: the input has width {u.shape[-1]}, the layer {width}")
-        if state is None:
-            return
-        shapes = jax.tree.map(lambda x: x.shape, state)
-        expected = jax.tree.map(lambda x: x.shape, jax.eval_shape(lambda: self.initial_state(u.shape[0])))
-        if shapes != expected:
-            raise ValueError(f"mru: the carried state must have shape {expected}, got {shapes}")
 
 
 def diagnose(

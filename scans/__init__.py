@@ -5,6 +5,7 @@ Nothing here knows flax, configs or training. The layer folders only make the ar
 `DiagonalSystem`; mru: the matrices M_t); what makes them fast is written once, in this package.
 """
 
+from scans.checks import check_call
 from scans.choice import Choice, Direction, ScanMethod
 from scans.diagonal import DiagonalSystem, diagonal_layer, diagonal_step
 from scans.energy import diagonal_energy, mean_at_times
@@ -22,6 +23,7 @@ __all__ = [
     "Direction",
     "ScaledMatrix",
     "ScanMethod",
+    "check_call",
     "diagonal_energy",
     "diagonal_layer",
     "diagonal_step",

@@ -1,5 +1,6 @@
 """Prefix products of matrices, H_t = H_{t-1} M_t: plain, or rescaled so that they never overflow."""
 
+from collections.abc import Callable
 from typing import NamedTuple, assert_never
 
 import jax
@@ -8,7 +9,10 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Shaped
 
 from scans.choice import ScanMethod, resolve
-from scans.matrix_sequential import Factors, Product, choose, matrix_recurrence, multiply, rescale
+from scans.matrix_sequential import Factors, Product, choose, matrix_recurrence, multiply, norm, rescale
+
+Form = Callable[[Factors, Product], tuple[Product, Product]]
+"""All products and the last, of factors and a start."""
 
 
 class ScaledMatrix(NamedTuple):
@@ -31,9 +35,9 @@ def matrix_scan(
         m: factors (B, T, ..., n, n), float32 or float64. The axes between T and the matrices are independent heads.
         h0: H_0 (B, ..., n, n); None is the identity.
         reset: where set, H_t = M_t.
-        method: SEQUENTIAL keeps only m and h for its hand-written reverse-mode gradient and refuses forward-mode
-            differentiation. ASSOCIATIVE is plain autodiff of about log2 T parallel steps. CHUNKED is SEQUENTIAL inside
-            all chunks of about sqrt(T) steps at once, and then over the chunks.
+        method: SEQUENTIAL is a loop over time. ASSOCIATIVE takes about log2 T parallel steps. CHUNKED is SEQUENTIAL
+            inside all chunks of about sqrt(T) steps at once, and then over the chunks. Each has a hand-written
+            reverse-mode gradient that keeps only m and h, and refuses forward-mode differentiation.
     Returns:
         all H (B, T, ..., n, n), and the last one (B, ..., n, n).
     Raises:
@@ -89,9 +93,9 @@ def _scan(
         case ScanMethod.SEQUENTIAL:
             products, last = matrix_recurrence(factors, start)
         case ScanMethod.ASSOCIATIVE:
-            products, last = _associative(factors, start)
+            products, last = _by_rule(factors, start, _associative)
         case ScanMethod.CHUNKED:
-            products, last = _chunked(factors, start)
+            products, last = _by_rule(factors, start, _chunked)
         case ScanMethod.AUTO:
             raise AssertionError("resolve never returns AUTO")
         case unreachable:
@@ -109,6 +113,46 @@ def _check(where: str, m: Array, h0: Array | None) -> None:
     expected = (m.shape[0], *m.shape[2:])
     if h0 is not None and h0.shape != expected:
         raise ValueError(f"{where}: h0 must have shape {expected} for m of shape {m.shape}, got {h0.shape}")
+
+
+def _parallel(factors: Factors, start: Product, form: Form) -> tuple[Product, Product]:
+    """All products and the last by a parallel form, whose own autodiff would keep twice as much as its gradient needs.
+
+    B_t = (G_t + B_{t+1} M_{t+1}^T) / k_t, the rule of `matrix_sequential`, is a recurrence in B that runs from the end:
+    pairs (A, C) with B_t = B_{t+1} A_t + C_t combine to (A' A, C' A + C), the later one on the left.
+    """
+    return form(factors, start)
+
+
+def _parallel_forward(factors: Factors, start: Product, form: Form):
+    products, last = form(factors, start)
+    return (products, last), (factors, start.h, products.h)
+
+
+def _parallel_backward(form: Form, residuals, cotangents):
+    (m, reset, log), h0, h = residuals
+    g, g_last = (cotangent.h for cotangent in cotangents)
+    before = jnp.concatenate([h0[None], h[:-1]])
+    carries = jnp.swapaxes(m, -1, -2)
+    if reset is not None:
+        before = jnp.where(reset[..., None, None], jnp.eye(m.shape[-1], dtype=m.dtype), before)
+        carries = jnp.where(reset[..., None, None], 0, carries)
+    a = jnp.concatenate([carries[1:], jnp.zeros_like(m[:1])])
+    c = g.at[-1].add(g_last)
+    if log is not None:
+        k = norm(multiply(before, m))[..., None, None]
+        a, c = a / k, c / k
+
+    def combine(later, earlier):
+        return multiply(later[0], earlier[0]), multiply(later[1], earlier[0]) + earlier[1]
+
+    _, b = lax.associative_scan(combine, (a, c), reverse=True)
+    dh0 = multiply(b[0], carries[0])
+    return Factors(multiply(jnp.swapaxes(before, -1, -2), b), None, None), Product(dh0, None)
+
+
+_by_rule = jax.custom_vjp(_parallel, nondiff_argnums=(2,))
+_by_rule.defvjp(_parallel_forward, _parallel_backward)
 
 
 def _associative(factors: Factors, start: Product) -> tuple[Product, Product]:

@@ -1,10 +1,11 @@
 """What every layer on the diagonal system does with it: run, stream, measure. A mixin without parameters."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from scans.checks import check_call
 from scans.choice import Direction
 from scans.diagonal import DiagonalSystem, diagonal_layer, diagonal_step
 from scans.energy import diagonal_energy
@@ -20,10 +21,11 @@ class DiagonalState(NamedTuple):
 class DiagonalRecurrence:
     """A layer that is a parametrisation of the diagonal system.
 
-    The class that mixes this in owns the parameters and says `system()`, `direction`, `modes` (their number) and
-    `heads` (how many groups of modes share one energy).
+    The class that mixes this in owns the parameters and says `system()`, `config` (which knows the width),
+    `direction`, `modes` (their number) and `heads` (how many groups of modes share one energy).
     """
 
+    config: Any
     direction: Direction
     modes: int
     heads: int
@@ -56,6 +58,8 @@ class DiagonalRecurrence:
         """
         if state is not None:
             self._require_causal("a carried state")
+        name = type(self).__name__.lower()
+        check_call(name, u, self.config.width, self.initial_state, state, mask=mask, reset=reset)
         if probe is not None and not (state is None and reset is None):
             raise ValueError("probe measures whole sequences from their start: leave out the carried state and reset")
         system = self.system()

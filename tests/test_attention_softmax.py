@@ -132,7 +132,7 @@ def test_more_than_the_cache_holds_is_refused():
     u = jnp.asarray(inputs(WIDTH), jnp.float32)
     with pytest.raises(ValueError, match="T=7 steps, but 1 to max_length=5 fit in the cache"):
         layer(u)
-    with pytest.raises(ValueError, match="T=0"):
+    with pytest.raises(ValueError, match=r"got shape \(3, 0, 12\)"):
         layer(u[:, :0])
     state = layer.initial_state(3)._replace(length=jnp.full(3, 4))
     with pytest.raises(ValueError, match="a sequence of 6 tokens does not fit in max_length=5"):
@@ -155,7 +155,7 @@ def test_an_overflow_that_only_shows_at_run_time_is_nan_until_a_reset():
 def test_a_cache_of_another_size_is_refused():
     layer = runs_of({}).layer
     state = runs_of({}, max_length=8).layer.initial_state(3)
-    with pytest.raises(ValueError, match=r"carried keys must have shape \(3, 9, 2, 6\), got \(3, 8, 2, 6\)"):
+    with pytest.raises(ValueError, match=r"must have shapes .*\(3, 9, 2, 6\).*, got .*\(3, 8, 2, 6\)"):
         layer(jnp.zeros((3, 2, WIDTH)), state)
 
 

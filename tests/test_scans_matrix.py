@@ -12,7 +12,7 @@ from reference import matrix_gradients, matrix_loop
 from scans import DiagonalSystem, ScaledMatrix, ScanMethod, diagonal_layer, linear_scan, matrix_scan, scaled_matrix_scan
 
 METHODS = [ScanMethod.SEQUENTIAL, ScanMethod.ASSOCIATIVE, ScanMethod.CHUNKED]
-LENGTHS = [1, 2, 3, 16, 17, 65]
+LENGTHS = [1, 2, 3, 5, 16, 17, 65, 255, 256, 257]
 HEADS = 2
 
 # Nearly all the time of these tests is compilation; without optimisation it takes a seventh.
@@ -89,21 +89,18 @@ def test_own_gradient_rule_equals_autodiff(x64, method):
         assert_close(own, autodiff)
 
 
-def test_gradients_equal_finite_differences(x64):
+@pytest.mark.parametrize("method", METHODS)
+def test_gradients_equal_finite_differences(x64, method):
     m, h0, reset, _, _ = draw(5)
-    scan = jax.jit(lambda m, h0: matrix_scan(m, h0, reset=jnp.asarray(reset), method=ScanMethod.SEQUENTIAL))
+    scan = jax.jit(lambda m, h0: matrix_scan(m, h0, reset=jnp.asarray(reset), method=method))
     check_grads(scan, (m, h0), order=1, modes=["rev"], atol=1e-6, rtol=1e-6)
 
 
-def test_forward_mode_is_for_the_associative_form(x64):
+@pytest.mark.parametrize("method", METHODS)
+def test_forward_mode_is_refused(method):
     m = jnp.asarray(draw(4)[0])
-    ones = jnp.ones_like(m)
-    slope = jit(lambda m: jax.jvp(lambda m: matrix_scan(m, method=ScanMethod.ASSOCIATIVE)[1], (m,), (ones,))[1])(m)
-    h = 1e-6
-    ends = [matrix_loop(m + sign * h)[1] for sign in (-1, 1)]
-    np.testing.assert_allclose(slope, (ends[1] - ends[0]) / (2 * h), rtol=1e-6)
     with pytest.raises(TypeError, match="custom_vjp"):
-        jax.jvp(lambda m: matrix_scan(m, method=ScanMethod.SEQUENTIAL)[1], (m,), (ones,))
+        jax.jvp(lambda m: matrix_scan(m, method=method)[1], (m,), (jnp.ones_like(m),))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -130,16 +127,12 @@ def test_program_size_does_not_depend_on_length(scan):
     assert size(64) == size(4096)
 
 
-def test_the_gradient_keeps_factors_and_products_only():
-    """What the backward pass holds on to: M and H, and the start; autodiff of the parallel form needs more."""
-
-    def kept(method):
-        m = jnp.ones((2, 64, 1, 4, 4))
-        pull = jax.eval_shape(lambda m: jax.vjp(lambda m: matrix_scan(m, method=method)[0], m)[1], m)
-        return sum(x.size for x in jax.tree.leaves(pull)) / m.size
-
-    assert kept(ScanMethod.SEQUENTIAL) <= 2 + 1 / 32
-    assert kept(ScanMethod.ASSOCIATIVE) > 3
+@pytest.mark.parametrize("method", METHODS)
+def test_the_gradient_keeps_factors_and_products_only(method):
+    """What the backward pass holds on to: M and H, and the start; autodiff of the parallel form needs 3.8 times M."""
+    m = jnp.ones((2, 64, 1, 4, 4))
+    pull = jax.eval_shape(lambda m: jax.vjp(lambda m: matrix_scan(m, method=method)[0], m)[1], m)
+    assert sum(x.size for x in jax.tree.leaves(pull)) / m.size <= 2 + 1 / 32
 
 
 def test_auto_is_sequential_on_cpu():
