@@ -16,12 +16,13 @@ YES, NO, LIMIT = "yes", "no", "limit"
 
 # Which prefix products one mru layer of order 6 can hold, for every length. Orthogonal Cayley matrices have no
 # eigenvalue -1, so elements of order two are only approached. ldu needs order 5 for s3 and a5.
-_GROUPS: tuple[str, ...] = ("parity", "mod3", "s3", "a5")
-_HELD: dict[str, str] = dict.fromkeys(_GROUPS, YES)
-_APPROACHED: dict[str, str] = {"parity": LIMIT, "mod3": YES, "s3": LIMIT, "a5": LIMIT}
-# A sum over the past, or one layer of attention, followed by a map of each step.
-_NOT_HELD: dict[str, str] = dict.fromkeys(_GROUPS, NO)
-_NOTHING: dict[str, str] = dict.fromkeys((*_GROUPS, "copy", "adding"), NO)
+GROUPS: tuple[str, ...] = ("parity", "mod3", "s3", "a5")
+_HELD: dict[str, str] = dict.fromkeys((*GROUPS, "adding"), YES)  # to add is to turn by an angle, or to shear
+_APPROACHED: dict[str, str] = {"parity": LIMIT, "mod3": YES, "s3": LIMIT, "a5": LIMIT, "adding": YES}
+# A sum over the past, or one layer of attention, followed by a map of each step. To add two digits over any time needs
+# a decay of exactly 1, which these layers approach, or weights of exactly 0.
+_NOT_HELD: dict[str, str] = dict.fromkeys(GROUPS, NO) | {"adding": LIMIT}
+_NOTHING: dict[str, str] = dict.fromkeys((*GROUPS, "copy", "adding"), NO)
 THEORY: dict[str, dict[str, str]] = {
     "mlp": _NOTHING,
     **dict.fromkeys(("attention", "linear_attention", "rotrnn", "lru", "s5"), _NOT_HELD),
@@ -29,6 +30,17 @@ THEORY: dict[str, dict[str, str]] = {
     "mru_orthogonal_cayley": _APPROACHED,
 }
 """Can one block hold the answer at every length? A pair that is not named: no statement."""
+
+MEANS = {
+    "no mixing over time": ("mlp",),
+    "attention": ("attention",),
+    "sums without decay": ("linear_attention",),
+    "sums with decay": ("rotrnn", "lru", "s5"),
+    "rotation": ("mru_orthogonal_cayley", "mru_orthogonal_expm"),
+    "rotation and shear": ("mru_ldu", "mru_qr_cayley", "mru_qr_expm", "mru_determinant"),
+    "rotation, shear and decay": ("mru_identity",),
+}
+"""What a layer can do to its state; shear is what writes into a product of matrices, decay what makes it forget."""
 
 HEAD = """# State-tracking probes
 
@@ -38,17 +50,18 @@ What one block of each layer can hold over time: trained on sequences of at most
 `python -m scripts.probe_table`, {machine}, {dates}. {setting}
 
 Accuracy in %, mean ± standard deviation over seeds. *val*: new sequences of the training length. *solved*: seeds that
-reach 99 % there (*stopped*: that met a value that is not finite). The rate is the best of {rates} and, unless theory
-says no or nothing, {one_more}; the next one is tried only if no seed solved the task at the last. *1-40* to *121-160*:
-test sequences, by the step at which the answer is given. *measured*, by the best seed, because one that was found shows
-that the layer can: **holds** with at least 99 % up to the last column, *short* if only at the training length, *no* if
-not there either.
+reach 99 % there (*stopped*: that met a value that is not finite). The rate is the best of {rates} and, on word
+problems unless theory says no, {one_more}; the next one is tried only if no seed solved the task at the last. *1-40*
+to *121-160*: test sequences, by the step at which the answer is given. *measured*, by the best seed, because one that
+was found shows that the layer can: **holds** with at least 99 % up to the last column, *short* if only at the training
+length, *no* if not there either.
 
 *theory*: whether one block can hold the answer at every length. mru: the group has a representation by matrices that
 the variant reaches (*limit*: only as a limit of unbounded elements). Sums over the past (rotrnn, lru, s5, linear
 attention) and one layer of attention, followed by a fixed map, track no group at every length with finite precision
 ([2404.08819](https://arxiv.org/abs/2404.08819), [2411.12537](https://arxiv.org/abs/2411.12537),
-[1906.06755](https://arxiv.org/abs/1906.06755)); mlp sees one step only. No entry: no statement.
+[1906.06755](https://arxiv.org/abs/1906.06755)), and add over any time only in the limit of a decay of 1 or of a weight
+of 0; a product of matrices adds by turning an angle or by a shear; mlp sees one step only. No entry: no statement.
 """
 
 
@@ -58,7 +71,7 @@ def report(records: Sequence[Record]) -> str:
         return HEAD.partition("\n")[0] + "\n"
     by_task = {task: [r for r in records if r["task"] == task] for task in probes.TASKS}
     sections = [_section(task, found) for task, found in by_task.items() if found]
-    return "\n".join([_head(records), *sections, _agreement(records)])
+    return "\n".join([_head(records), _by_means(records), *sections, _agreement(records)])
 
 
 def machine() -> str:
@@ -77,6 +90,33 @@ def _head(records: Sequence[Record]) -> str:
         setting=f"One block of width {probes.WIDTH}, {train['steps']:,} steps of batch {train['batch_size']}, seeds "
         f"{', '.join(map(str, seeds))}.",
     )
+
+
+def _by_means(records: Sequence[Record]) -> str:
+    """How many layers of each kind learned what, and held it."""
+    lines = [
+        "## What rotation, shear and decay did",
+        "",
+        "Pairs of a layer and a task that some seed learned at the training length, and those of them that it held at every\n"
+        "tested length.",
+        "",
+        "| the state is changed by | layers | word problems: learned, held | copy | adding |",
+        "|---|---|---|---|---|",
+    ]
+    for means, layers in MEANS.items():
+        cells = [
+            _learned([r for r in records if r["layer"] in layers and r["task"] in tasks]) for tasks in _KINDS_OF_TASK
+        ]
+        lines.append(f"| {means} | {', '.join(layers)} | {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
+
+
+_KINDS_OF_TASK = (GROUPS, ("copy",), ("adding",))
+
+
+def _learned(records: Sequence[Record]) -> str:
+    verdicts = [measured(record) for record in records]
+    return f"{sum(v != 'no' for v in verdicts)}, {verdicts.count('**holds**')} of {len(verdicts)}"
 
 
 def _section(task: str, records: Sequence[Record]) -> str:

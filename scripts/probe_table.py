@@ -26,7 +26,7 @@ import numpy as np
 from configs import probes
 from scripts import prepare_data
 from scripts.arguments import Parser
-from scripts.probe_report import LIMIT, SOLVED, THEORY, YES, Record, machine, report
+from scripts.probe_report import GROUPS, LIMIT, SOLVED, THEORY, YES, Record, machine, report
 from scripts.progress import Progress
 from scripts.workers import run_all, take_one_core
 from training import cli
@@ -86,7 +86,7 @@ def main(argv: Sequence[str]) -> None:
 
 def rates_of(cell: Cell) -> tuple[float, ...]:
     """The search: the rates of a cell in the order in which they are tried."""
-    may = THEORY[cell.layer].get(cell.task) in (YES, LIMIT)
+    may = cell.task in GROUPS and THEORY[cell.layer].get(cell.task) in (YES, LIMIT)
     return (*probes.RATES, probes.ONE_MORE) if may else probes.RATES
 
 

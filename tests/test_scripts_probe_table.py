@@ -43,12 +43,14 @@ def test_theory_names_every_layer_and_only_known_tasks():
     assert all(set(said) <= set(probes.TASKS) and set(said.values()) <= {YES, NO, LIMIT} for said in THEORY.values())
     assert theory(record(layer="mru_orthogonal_cayley")) == LIMIT
     assert theory(record(task="mod3", layer="mru_orthogonal_cayley")) == YES
-    assert theory(record(task="adding")) == ""
+    assert theory(record(task="copy")) == ""
+    assert theory(record(task="adding")) == YES
+    assert theory(record(task="adding", layer="lru")) == LIMIT
 
 
 def test_the_search_has_one_rate_more_where_theory_does_not_say_no():
     assert rates_of(cell()) == (3e-3, 1e-2, 1e-3)
-    assert rates_of(cell(layer="lru")) == rates_of(cell(task="copy")) == (3e-3, 1e-2)
+    assert rates_of(cell(layer="lru")) == rates_of(cell(task="copy")) == rates_of(cell(task="adding")) == (3e-3, 1e-2)
 
 
 @pytest.mark.parametrize(
@@ -71,14 +73,16 @@ def test_seeds_that_stopped_are_told():
 
 def test_the_page_has_every_cell_its_curve_and_where_theory_stands():
     holds, fails = record(), record(layer="lru", val=(0.4, 0.5, 0.6), bins=[(0.5,) * 4] * 3)
-    page = report([holds, fails, record(task="adding", layer="lru")])
+    page = report([holds, fails, record(task="copy", layer="lru")])
     assert "| mru_ldu | yes | **holds** | 1/3 | 0.003 | 63.3 ± 32.1 | 63.3 ± 32.1 |" in page
     assert "| lru | no | no | 0/3 | 0.003 | 50.0 ± 10.0 |" in page
     assert "- lru: 20.0, 61.0 % at steps 0, 1500 (rates tried: 0.003)" in page
     assert "Agree: can, and holds at every tested length (1): mru_ldu on s3." in page
     assert "Agree: cannot, and did not (1): lru on s3." in page
-    assert "## adding" in page
-    assert "lru on adding" not in page
+    assert "## copy" in page
+    assert "lru on copy" not in page
+    assert "| sums with decay | rotrnn, lru, s5 | 0, 0 of 1 | 1, 1 of 1 | 0, 0 of 0 |" in page
+    assert "| mru_ldu, mru_qr_cayley, mru_qr_expm, mru_determinant | 1, 1 of 1 | 0, 0 of 0 | 0, 0 of 0 |" in page
 
 
 def test_a_record_of_another_config_is_computed_again(monkeypatch):
