@@ -97,8 +97,8 @@ def _by_means(records: Sequence[Record]) -> str:
     lines = [
         "## What rotation, shear and decay did",
         "",
-        "Pairs of a layer and a task that some seed learned at the training length, and those of them that it held at every\n"
-        "tested length.",
+        "Pairs of a layer and a task that some seed learned at the training length, and those of them that it held at",
+        "every tested length.",
         "",
         "| the state is changed by | layers | word problems: learned, held | copy | adding |",
         "|---|---|---|---|---|",
