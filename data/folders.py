@@ -75,9 +75,10 @@ class Journal:
         try:
             found = json.loads(self._path.read_text())
             found["shards"] = {name: [Shard(*shard) for shard in shards] for name, shards in found["shards"].items()}
-        except (OSError, ValueError, KeyError, TypeError):
+            known = found["purpose"] == self._purpose and isinstance(found["complete"], list)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None  # nothing was finished, or its end came while the first line was written
-        return found if found.get("purpose") == self._purpose else None
+        return found if known else None
 
     def shards(self, split_name: str) -> list[Shard]:
         """Those of a split, in order."""

@@ -81,12 +81,13 @@ def _require_shape(manifest: dict, splits: Collection[str]) -> None:
     texts = [manifest["request"]["task"], manifest["content_sha256"]]
     texts += [entry["sha256"] for entry in manifest["files"].values()]
     counts = [manifest[key][split] for key in ("counts", "record_bytes") for split in splits]
-    guesses = [value for found in manifest["baselines"].values() for value in found.values()]
-    texts += manifest["arrays"]
-    if not all(isinstance(count, int) for count in counts) or not all(isinstance(text, str) for text in texts):
+    guesses = [value for split in ("val", "test") for value in manifest["baselines"][split].values()]
+    arrays = [f"{name}.npy" for name in manifest["arrays"]]
+    typed = [(counts, int), (texts, str), (guesses, float), ([manifest["partial"]], bool)]
+    if not all(isinstance(value, kind) for values, kind in typed for value in values):
         raise TypeError("an entry of a wrong type")
-    if not all(isinstance(guess, float) for guess in guesses):
-        raise TypeError("an entry of a wrong type")
+    if missing := {*arrays} - manifest["files"].keys():
+        raise KeyError(f"files: {min(missing)}")
 
 
 def check_hashes(folder: Path, manifest: dict, progress: Progress) -> None:

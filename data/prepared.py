@@ -18,7 +18,15 @@ from data.errors import DataError
 from data.examples import Example, Generated, Indexed
 from data.folders import Journal, create
 from data.guesses import majority
-from data.manifest import check_hashes, code_sha256, manifest_of, read_manifest, save_manifest
+from data.manifest import (
+    MANIFEST,
+    check_hashes,
+    code_sha256,
+    manifest_of,
+    read_manifest,
+    save_manifest,
+    sha256_of,
+)
 from data.parallel import Progress, silent
 from data.registry import (
     HasBaselines,
@@ -48,7 +56,8 @@ class Opened(NamedTuple):
 
     content_sha256: of all stored records. baselines: split -> name -> accuracy of a simple guess; of a text, losses in
     nats a token. affine: the normalisation by statistics of the training split, if it is not in `spec`. partial:
-    whether it is only a part of the data set, or from a source that is not official.
+    whether it is only a part of the data set, or from a source that is not official. manifest_sha256: of the file that
+    says all that is known of the data; "" for a smoke sample.
     """
 
     spec: TaskSpec
@@ -57,6 +66,7 @@ class Opened(NamedTuple):
     baselines: Mapping[str, Mapping[str, float]]
     affine: Affine | None = None
     partial: bool = False
+    manifest_sha256: str = ""
 
 
 def prepare(
@@ -128,7 +138,15 @@ def verify(request: DataRequest, data_dir: Path, *, processes: int | None = None
     folder, manifest = data_dir / folder_of(request), _manifest(request, data_dir)
     check_hashes(folder, manifest, progress)
     splits = _checked_content(folder, manifest, request)
-    data_set(request).check(request, splits, manifest, processes or os.cpu_count() or 1, progress)
+    found = {
+        "statistics": data_set(request).check(request, splits, manifest, processes or os.cpu_count() or 1, progress),
+        "baselines": _baselines(request, manifest, _read(folder, manifest, request)),
+    }
+    for what, values in found.items():
+        if manifest[what] != json.loads(json.dumps(values)):
+            raise DataError(
+                f"{folder / MANIFEST}: {what} are not those of the records; delete {folder}, prepare it again"
+            )
     return manifest
 
 
@@ -164,6 +182,7 @@ def open_data(request: DataRequest, data_dir: Path) -> Opened:
         },
         _affine(request, folder, manifest),
         manifest["partial"],
+        sha256_of(folder / MANIFEST),
     )
 
 
@@ -171,7 +190,11 @@ def _spec(request: DataRequest, manifest: dict) -> TaskSpec:
     """The shape of the task; how many ids a text has may be known only now."""
     spec = task_spec(request)
     if spec.kind is TaskKind.LANGUAGE:
-        size = manifest["vocabulary_size"]
+        size = manifest.get("vocabulary_size")
+        if not isinstance(size, int):
+            raise DataError(
+                f"the manifest of {folder_of(request)} has no vocabulary_size; delete it and prepare it again"
+            )
         return dataclasses.replace(spec, input_width=size, classes=size)
     return spec
 
@@ -180,13 +203,18 @@ def _affine(request: DataRequest, folder: Path, manifest: dict) -> Affine | None
     module = data_set(request)
     if not isinstance(module, HasNormalisation):
         return None
-    found = module.normalisation_arrays(request, {name: _array(folder, name) for name in manifest["arrays"]})
+    found = module.normalisation_arrays(request, {name: _array(folder, manifest, name) for name in manifest["arrays"]})
     scale, shift = (array if array.ndim == 1 else array[: request.steps] for array in found)
     return scale, shift
 
 
-def _array(folder: Path, name: str) -> np.ndarray:
-    return np.load(folder / f"{name}.npy", allow_pickle=False)
+def _array(folder: Path, manifest: dict, name: str) -> np.ndarray:
+    """An array that came with the data; it is small, so that its bytes are compared at every opening."""
+    path = folder / f"{name}.npy"
+    entry = manifest["files"].get(path.name)
+    if entry is None or sha256_of(path) != entry["sha256"]:
+        raise DataError(f"{path} is damaged; delete {folder}, then prepare it again")
+    return np.load(path, allow_pickle=False)
 
 
 def _read(folder: Path, manifest: dict, request: DataRequest) -> dict[str, Split]:
@@ -196,7 +224,7 @@ def _read(folder: Path, manifest: dict, request: DataRequest) -> dict[str, Split
     for name, stored in _views(spec.kind, request).items():
         place = store.place_of(folder, manifest, stored)
         if spec.kind is TaskKind.LANGUAGE:
-            lengths = _array(folder, f"{stored[0]}_lengths")
+            lengths = _array(folder, manifest, f"{stored[0]}_lengths")
             splits[name] = _windows(request, spec, store.read(place, spec, spec.length), lengths, name)
         else:
             splits[name] = _cut(request, store.read(place, spec, _full_spec(request).length_of(name)))

@@ -136,6 +136,11 @@ def without_defaults(request: DataRequest) -> DataRequest:
     return dataclasses.replace(request, choices=tuple(chosen))
 
 
+def resolved_choices(request: DataRequest) -> dict[str, str]:
+    """Every choice of a task with its value, the defaults as well."""
+    return {name: choice.values[0] for name, choice in choices(request.task).items()} | dict(request.choices)
+
+
 def read_name(request: DataRequest) -> str:
     """What stands in results: the folder, and how it was read."""
     known = choices(request.task)

@@ -200,6 +200,8 @@ def place_of(folder: Path, manifest: dict, split_names: Sequence[str]) -> Place:
     for name in split_names:
         prefix, total = f"{manifest['name']}-{name}.", manifest["counts"][name]
         found = sorted(file for file in manifest["files"] if file.startswith(prefix))
+        if len(found) != -(-total // BLOCK):
+            raise DataError(f"{folder}: split {name} has {len(found)} shards for {total} records: prepare it again")
         paths += [folder / file for file in found]
         counts += [min(BLOCK, total - BLOCK * number) for number in range(len(found))]
     return Place(tuple(paths), tuple(counts), sum(manifest["record_bytes"][name] for name in split_names))

@@ -8,7 +8,7 @@
     python -m scripts.prepare_data listops --verify                            look at prepared data again
 
 Official files are looked for below --data_source by name and sha256, and downloaded otherwise. A file that is not the
-official one is taken only with --partial; then everything that is made of it says so.
+official one is taken only with --partial or --limit; then everything that is made of it says so.
 
 Exit code 0: ready. 2: refused or damaged, one line says why. 130: interrupted; the same command makes it anew, or goes
 on where it stopped.
@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("name", help=f"a data set ({', '.join(registry.DATA_SETS)}), or list")
     parser.add_argument("--data_dir", type=cli.folder, help="default: $LINREC_DATA or ~/.cache/linrec")
     parser.add_argument("--data_source", type=cli.folder, metavar="FOLDER", help="files that need not be downloaded")
-    parser.add_argument("--partial", action="store_true", help="accept files that are not the official ones")
+    parser.add_argument("--partial", action="store_true", help="accept files that are not official (as --limit does)")
     parser.add_argument("--length_window", type=_window, metavar="LOW:HIGH", help="keep lengths strictly between")
     parser.add_argument("--limit", type=_positive, metavar="N", help="at most N records in each split")
     parser.add_argument("--processes", type=_positive, metavar="N", help="default: all cores; changes no byte")
@@ -106,7 +106,7 @@ def _prepare(flags: argparse.Namespace) -> None:
             )
     done, partial = "verified" if flags.verify else "ready", " (partial)" if manifest["partial"] else ""
     print(f"{done}{partial}: {data_dir / registry.folder_of(request)}")
-    print(f"{_counts(manifest)}, {_bytes(manifest)}, content sha256 {manifest['content_sha256'][:16]}")
+    print(f"{_counts(manifest)} records, {_bytes(manifest)}, content sha256 {manifest['content_sha256'][:16]}")
     print(f"{time.monotonic() - started:.1f} s")
 
 

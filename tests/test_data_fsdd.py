@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from fake_speech import FakeSources, clip, wav, write_folder, write_tar
 
-from data import fsdd
+from data import fsdd, prepared, registry
 from data.errors import DataError
 from data.parallel import silent
 from data.spec import DataRequest, InputKind, TaskKind
@@ -143,3 +143,14 @@ if os.environ.get("LINREC_DATA_SOURCE"):
         arrays = generated.arrays()
         assert 0.01 < arrays["std"] < 0.1
         assert abs(arrays["mean"]) < 0.001
+
+
+def test_a_damaged_statistic_is_found_at_opening(tmp_path):
+    write_tar(tmp_path / "recordings.tar.gz", recordings())
+    request = DataRequest("fsdd", limit=4)
+    folder = tmp_path / "data" / registry.folder_of(request)
+    prepared.prepare(request, tmp_path / "data", data_source=tmp_path, processes=1)
+    size = (folder / "mean.npy").stat().st_size
+    (folder / "mean.npy").write_bytes(bytes(size))
+    with pytest.raises(DataError, match=r"mean\.npy is damaged; delete"):
+        prepared.open_data(request, tmp_path / "data")

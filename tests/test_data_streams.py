@@ -1,5 +1,6 @@
 """Preparing streams: flat memory, going on after a kill, choices, partial sources."""
 
+import json
 import pathlib
 import signal
 import subprocess
@@ -82,9 +83,24 @@ def test_what_is_prepared_opens_with_its_arrays_and_guesses(numbers, tmp_path):
     assert sorted(path.suffix for path in (tmp_path / "numbers").iterdir() if path.suffix in (".npy", ".new")) == [
         ".npy"
     ]
-    (tmp_path / "numbers" / "moments.npy").write_bytes(b"")
+    array = tmp_path / "numbers" / "moments.npy"
+    array.write_bytes(b"")
     with pytest.raises(DataError, match=r"moments\.npy has 0 bytes"):
         prepared.open_data(REQUEST, tmp_path)
+
+
+def test_verify_finds_what_the_manifest_invents(numbers, tmp_path):
+    prepared.prepare(REQUEST, tmp_path)
+    path = tmp_path / "numbers" / "manifest.json"
+    honest = json.loads(path.read_text())
+    for change in ({"baselines": {"val": {"majority": 0.99}, "test": {"majority": 0.99}}}, {"statistics": {}}):
+        path.write_text(json.dumps(honest | change))
+        with pytest.raises(DataError, match="are not those of the records"):
+            prepared.verify(REQUEST, tmp_path)
+    for change in ({"baselines": {}}, {"partial": "no"}, {"arrays": ["../x"]}, {"files": {}}):
+        path.write_text(json.dumps(honest | change))
+        with pytest.raises(DataError, match=r"damaged|shards"):
+            prepared.open_data(REQUEST, tmp_path)
 
 
 def test_choices_are_named_by_the_folder_if_they_are_stored(numbers, tmp_path):

@@ -8,6 +8,7 @@ import pytest
 
 from configs import lra, pixels, shakespeare_char, speech_commands
 from data import prepared
+from data.registry import resolved_choices
 from training.config import from_config_dict
 from training.loop import train
 from training.results import score, summary_line
@@ -40,6 +41,8 @@ if "LINREC_DATA_SOURCE" in os.environ:
         assert record["partial"] == (task != "shakespeare_char")
         assert record["data_sha256"] == manifest["content_sha256"]
         assert record["data"].startswith(task)
+        assert len(record["manifest_sha256"]) == 64
+        assert record["choices"] == resolved_choices(config.data.request)
         assert np.isfinite(record["seeds"]["0"]["loss"])
         assert ("(partial data)" in summary_line(record)) == record["partial"]
         prepared.verify(config.data.request, tmp_path / "data", processes=1)

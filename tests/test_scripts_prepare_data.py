@@ -33,7 +33,7 @@ def test_prepare_again_verify_list(tmp_path, capsys):
     code, out, err = run(*SMALL, f"--data_dir={tmp_path}")
     assert code == 0, err
     assert out.splitlines()[0] == f"ready (partial): {tmp_path}/listops_24_96_limit60"
-    assert "60 train / 60 val / 60 test" in out
+    assert "60 train / 60 val / 60 test records" in out
     # Without a terminal: plain lines, and no line is rewritten.
     assert "generate: 180 of 180" in err.splitlines()
     assert "\r" not in err

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from data.prepared import Opened
-from data.registry import read_name
+from data.registry import read_name, resolved_choices
 from data.spec import InputKind, TaskKind
 from training import checkpoint
 from training.config import ExperimentConfig
@@ -34,6 +34,8 @@ def score(workdir: Path, data_dir: Path, split: str, which: str, step_rescale: f
     rates, inputs that are no samples, DataError if the data are missing.
     """
     config, run = read_config(workdir)
+    if every < 1:
+        raise ConfigError(f"--every={every}: expected at least 1")
     config = rescaled(config, step_rescale * every)
     step = _step(which)
     read_results(workdir / RESULTS)  # damage is said before the work and not after it
@@ -62,8 +64,6 @@ def score(workdir: Path, data_dir: Path, split: str, which: str, step_rescale: f
 
 
 def _refuse_skipping(program: Program, every: int) -> None:
-    if every < 1:
-        raise ConfigError(f"--every={every}: expected at least 1")
     if every > 1 and (program.task.input_kind, program.task.kind) != (InputKind.CHANNELS, TaskKind.CLASSIFICATION):
         raise ConfigError(f"--every={every}: {program.task.name} has no samples that could be left out")
 
@@ -131,6 +131,8 @@ def _record(
         "checkpoint": which,
         "data": "smoke" if config.data.smoke else read_name(config.data.request),
         "data_sha256": data.content_sha256,
+        "manifest_sha256": data.manifest_sha256,
+        "choices": resolved_choices(config.data.request),
         "partial": data.partial,
         "policy": selected if which == "best" else "no selection",
         "metric": metric,
