@@ -63,7 +63,7 @@ CASES = [pytest.param(*case, id=case[1]) for case in cases()]
 def smallest(family, row):
     """The smoke config with one block and four steps."""
     plain = family.get_config(f"{row},smoke").to_dict()
-    plain["model"]["depth"] = 1
+    plain["seeds"], plain["model"]["depth"] = (0,), 1
     if "sublayers" in plain["model"]["options"]:
         plain["model"]["options"]["sublayers"] = len(plain["model"].get("sublayers", ())) or 1
     plain["train"] |= {"steps": 4, "eval_every": 4, "checkpoint_every": 4, "probe_every": 4}
