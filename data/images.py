@@ -11,6 +11,7 @@ order of train and val is that of the permutation, that of test is the file's.
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -144,10 +145,7 @@ def check(
     5,000 of train and val together and 1,000 of test. Raises DataError with the record, or the found and the expected
     number."""
     spec = task_spec(request)
-
-    def check_values(where: str, values: np.ndarray) -> None:
-        check_pixels(where, values, spec)
-
+    check_values = partial(check_pixels, spec=spec)
     statistics, labels = check_examples(request, spec, SIZES, splits, check_values, progress)
     for split, counts in {"train and val": labels["train"] + labels["val"], "test": labels["test"]}.items():
         expected = (SIZES["train"] + SIZES["val"] if split == "train and val" else SIZES["test"]) // CLASSES

@@ -94,7 +94,7 @@ def prepare(
         manifest = _write(temporary, request, generated, progress)
         splits = _checked_content(temporary, manifest, request)
         manifest["statistics"] = data_set(request).check(request, splits, manifest, processes, progress)
-        manifest["baselines"] = _baselines(request, manifest, _read(temporary, manifest, request))
+        manifest["baselines"] = _baselines(request, manifest, splits)
         save_manifest(temporary, manifest)
 
     if not (folder := data_dir / folder_of(request)).exists():
@@ -140,7 +140,7 @@ def verify(request: DataRequest, data_dir: Path, *, processes: int | None = None
     splits = _checked_content(folder, manifest, request)
     found = {
         "statistics": data_set(request).check(request, splits, manifest, processes or os.cpu_count() or 1, progress),
-        "baselines": _baselines(request, manifest, _read(folder, manifest, request)),
+        "baselines": _baselines(request, manifest, splits),
     }
     for what, values in found.items():
         if manifest[what] != json.loads(json.dumps(values)):
@@ -258,8 +258,7 @@ def smoke_data(request: DataRequest) -> Opened:
         is_text = spec.kind is TaskKind.LANGUAGE
         splits[name] = _windows(request, spec, split, np.diff(split.offsets), name) if is_text else _cut(request, split)
     affine = SMOKE_SAMPLES if isinstance(data_set(request), HasNormalisation) else None
-    guesses = _baselines(request, {}, stored if spec.kind is not TaskKind.LANGUAGE else splits)
-    return Opened(spec, splits, content_sha256(stored), guesses, affine, partial=True)
+    return Opened(spec, splits, content_sha256(stored), _baselines(request, {}, stored), affine, partial=True)
 
 
 def _windows(request: DataRequest, spec: TaskSpec, stored: Records, lengths: np.ndarray, name: str) -> Windows:
@@ -275,7 +274,7 @@ def _windows(request: DataRequest, spec: TaskSpec, stored: Records, lengths: np.
     return make(read_records(lambda index: stored.example(index).values, offsets), segments, spec.length, packing)
 
 
-def _baselines(request: DataRequest, manifest: dict, splits: Mapping[str, Split]) -> dict[str, dict[str, float]]:
+def _baselines(request: DataRequest, manifest: dict, splits: Mapping[str, Records]) -> dict[str, dict[str, float]]:
     if task_spec(request).kind is TaskKind.LANGUAGE:
         uniform = {"val_uniform_loss": math.log(task_spec(request).classes)}
         found = manifest.get("statistics", uniform).items()

@@ -141,6 +141,11 @@ def resolved_choices(request: DataRequest) -> dict[str, str]:
     return {name: choice.values[0] for name, choice in choices(request.task).items()} | dict(request.choices)
 
 
+def sources(request: DataRequest) -> tuple[SourceFile, ...]:
+    """The published files that a data set is made of; none for what is generated."""
+    return data_set(request).sources(request)
+
+
 def read_name(request: DataRequest) -> str:
     """What stands in results: the folder, and how it was read."""
     known = choices(request.task)

@@ -14,6 +14,7 @@ import io
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -185,10 +186,7 @@ def check(
     """
     spec, entries = task_spec(request), len(facts["vocabulary"])
     check_vocabulary(request, facts["vocabulary"], OFFICIAL_VOCABULARY, INPUT_WIDTH)
-
-    def check_values(where: str, values: np.ndarray) -> None:
-        check_document(where, values, spec, entries)
-
+    check_values = partial(check_document, spec=spec, entries=entries)
     statistics, _ = check_examples(request, spec, SIZES, splits, check_values, progress)
     return {"vocabulary_size": float(entries), **statistics}
 

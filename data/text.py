@@ -15,6 +15,7 @@ on the test split. HTML stays; the unlabelled reviews are not read.
 import itertools
 import re
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -164,10 +165,7 @@ def check(
         entries = len(facts["vocabulary"])
         check_vocabulary(request, facts["vocabulary"], OFFICIAL_VOCABULARY, INPUT_WIDTH)
         statistics["vocabulary_size"] = float(entries)
-
-        def check_values(where: str, values: np.ndarray) -> None:
-            check_document(where, values, spec, entries)
-
+        check_values = partial(check_document, spec=spec, entries=entries)
     met, labels = check_examples(request, spec, SIZES, splits, check_values, progress)
     for split, counts in labels.items():
         for name, count in zip(CLASSES, counts.tolist(), strict=True):

@@ -132,6 +132,8 @@ def _list(data_dir: Path) -> None:
         print(f"{name}: {spec.kind.value}, {spec.classes} classes, {spec.length} {spec.input_kind.value}")
         download = f"download {_size(about.download)}, " if about.download else ""
         print(f"  {about.source}; licence: {about.licence}; {download}prepared about {_size(about.prepared)}")
+        for source in registry.sources(request):
+            print(f"  {source.name}: {source.urls[0]}")
         for choice_name, choice in registry.choices(name).items():
             print(f"  {_choice(choice_name, choice)}")
         mine = [(folder, state) for folder, task, state in states if task == name]
