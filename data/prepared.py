@@ -47,6 +47,9 @@ from data.windows import Packing, Windows, choice, evaluation_windows, read_reco
 SMOKE_SAMPLES = (np.array([2**-15], np.float32), np.array([0], np.float32))
 """16-bit samples in [-1, 1), for want of statistics."""
 
+Guesses = dict[str, dict[str, float]]
+"""Split -> name -> accuracy, or loss of a text."""
+
 Affine = tuple[np.ndarray, np.ndarray]
 """(scale, shift): x = v scale + shift for stored samples v."""
 
@@ -274,7 +277,7 @@ def _windows(request: DataRequest, spec: TaskSpec, stored: Records, lengths: np.
     return make(read_records(lambda index: stored.example(index).values, offsets), segments, spec.length, packing)
 
 
-def _baselines(request: DataRequest, manifest: dict, splits: Mapping[str, Records]) -> dict[str, dict[str, float]]:
+def _baselines(request: DataRequest, manifest: dict, splits: Mapping[str, Records]) -> Guesses:
     if task_spec(request).kind is TaskKind.LANGUAGE:
         uniform = {"val_uniform_loss": math.log(task_spec(request).classes)}
         found = manifest.get("statistics", uniform).items()

@@ -84,3 +84,12 @@ def test_the_registry_loads_no_heavy_library():
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_guesses_are_those_on_what_is_validated_on():
+    """Under `test_selected` validation is on the test split."""
+    clean, selected = (
+        prepared.smoke_data(DataRequest("text", choices=choices)).baselines
+        for choices in ((), (("policy", "test_selected"),))
+    )
+    assert selected["val"] == selected["test"] == clean["test"]
