@@ -261,7 +261,8 @@ def smoke_data(request: DataRequest) -> Opened:
         is_text = spec.kind is TaskKind.LANGUAGE
         splits[name] = _windows(request, spec, split, np.diff(split.offsets), name) if is_text else _cut(request, split)
     affine = SMOKE_SAMPLES if isinstance(data_set(request), HasNormalisation) else None
-    return Opened(spec, splits, content_sha256(stored), _baselines(request, {}, stored), affine, partial=True)
+    guesses = _as_read(request, spec, _baselines(request, {}, stored))
+    return Opened(spec, splits, content_sha256(stored), guesses, affine, partial=True)
 
 
 def _windows(request: DataRequest, spec: TaskSpec, stored: Records, lengths: np.ndarray, name: str) -> Windows:
@@ -286,6 +287,12 @@ def _baselines(request: DataRequest, manifest: dict, splits: Mapping[str, Record
     if isinstance(module := data_set(request), HasBaselines):
         return module.baselines(request, splits)
     return majority(splits)
+
+
+def _as_read(request: DataRequest, spec: TaskSpec, baselines: Guesses) -> Guesses:
+    """The guesses on what is validated and tested on, from those on the stored splits."""
+    views = _views(spec.kind, request)
+    return {name: baselines[views[name][0]] for name in ("val", "test")}
 
 
 def _views(kind: TaskKind, request: DataRequest) -> dict[str, tuple[str, ...]]:
