@@ -178,11 +178,7 @@ def open_data(request: DataRequest, data_dir: Path) -> Opened:
         spec,
         _read(folder, manifest, request),
         manifest["content_sha256"],
-        {
-            name: manifest["baselines"][stored[-1]]
-            for name, stored in _views(spec.kind, request).items()
-            if name != "train"
-        },
+        _as_read(request, spec, manifest["baselines"]),
         _affine(request, folder, manifest),
         manifest["partial"],
         sha256_of(folder / MANIFEST),
