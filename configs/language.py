@@ -113,8 +113,10 @@ def _choose(given: dict, options: dict, key: str, layer: str) -> None:
 def _smoke(config: dict) -> None:
     """Shrinks a config to seconds, warm-up and data included."""
     config["data"].update(smoke=True, steps=24)
-    config["model"].update(width=16)
-    options = config["model"]["options"]
+    model, options = config["model"], config["model"]["options"]
+    model.update(width=16, depth=min(model["depth"], 2))
+    if "sublayers" in options:
+        options.update(sublayers=model["depth"] * len(model["sublayers"]))
     options.update({key: size for key, size in SMOKE_OPTIONS.items() if key in options})
     config["optim"].update(warmup_steps=2)
     config["train"].update(SMOKE_TRAIN)

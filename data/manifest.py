@@ -62,7 +62,7 @@ def read_manifest(folder: Path, name: str, splits: Collection[str], remedy: str)
         found_name, written = manifest["name"], manifest.get("format", 1)
         sizes = {file: entry["bytes"] for file, entry in manifest["files"].items()}
         _require_shape(manifest, splits)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise DataError(f"{path} is damaged ({type(error).__name__}: {first_line(error)}); {redo}") from error
     if found_name != name:
         raise DataError(f"{folder} holds {found_name!r} and not {name!r}; move it away, then {remedy}")
@@ -80,10 +80,13 @@ def _require_shape(manifest: dict, splits: Collection[str]) -> None:
     """Raises KeyError or TypeError unless all is there that others read."""
     texts = [manifest["request"]["task"], manifest["content_sha256"]]
     texts += [entry["sha256"] for entry in manifest["files"].values()]
-    counts = [manifest[key][split] for key in ("counts", "record_bytes") for split in splits]
+    counts = [manifest[key][split] for key in ("counts", "record_bytes") for split in {*manifest["counts"], *splits}]
+    if any(count < 0 for count in counts):
+        raise TypeError("a negative count")
     guesses = [value for split in ("val", "test") for value in manifest["baselines"][split].values()]
     arrays = [f"{name}.npy" for name in manifest["arrays"]]
     typed = [(counts, int), (texts, str), (guesses, float), ([manifest["partial"]], bool)]
+    typed.append((list(manifest["statistics"].values()), float))
     if not all(isinstance(value, kind) for values, kind in typed for value in values):
         raise TypeError("an entry of a wrong type")
     if missing := {*arrays} - manifest["files"].keys():

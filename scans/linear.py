@@ -42,6 +42,9 @@ def linear_scan(
     fits = all(n in (1, m) for n, m in zip(a.shape[::-1], b.shape[::-1], strict=False))
     if not (1 <= a.ndim <= 3 and fits):
         raise ValueError(f"linear_scan: a of shape {a.shape} does not broadcast to b of shape {b.shape}")
+    for name, given, expected in (("h0", h0, (batch, width)), ("reset", reset, (batch, steps))):
+        if given is not None and given.shape != expected:
+            raise ValueError(f"linear_scan: {name} must have shape {expected}, got {given.shape}")
     dtype = jnp.result_type(a, b) if h0 is None else jnp.result_type(a, b, h0)
     a, b = a.astype(dtype), b.astype(dtype)
     h0 = jnp.zeros((batch, width), dtype) if h0 is None else h0.astype(dtype)

@@ -78,7 +78,7 @@ def _scan(
 ) -> tuple[Product, Product]:
     """All products and the last; time-major inside."""
     chosen = resolve(method, where, chunked=True)
-    _check(where, m, None if start is None else start.h)
+    _check(where, m, start, reset)
     m = jnp.swapaxes(m, 0, 1)
     shape, n = m.shape[1:-2], m.shape[-1]
     if reset is not None:
@@ -103,16 +103,20 @@ def _scan(
     return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), products), last
 
 
-def _check(where: str, m: Array, h0: Array | None) -> None:
+def _check(where: str, m: Array, start: Product | None, reset: Array | None) -> None:
     if m.ndim < 4 or m.shape[-1] != m.shape[-2] or 0 in m.shape[-2:]:
         raise ValueError(f"{where}: m must be square matrices (B, T, ..., n, n), got shape {m.shape}")
     if m.shape[1] == 0:
         raise ValueError(f"{where}: m has shape {m.shape}: at least one time step is needed")
     if m.dtype not in (jnp.float32, jnp.float64):
         raise ValueError(f"{where}: m must be float32 or float64, got {m.dtype}")
+    if reset is not None and reset.shape != m.shape[:2]:
+        raise ValueError(f"{where}: reset must have shape {m.shape[:2]}, got {reset.shape}")
     expected = (m.shape[0], *m.shape[2:])
-    if h0 is not None and h0.shape != expected:
-        raise ValueError(f"{where}: h0 must have shape {expected} for m of shape {m.shape}, got {h0.shape}")
+    if start is not None and start.h.shape != expected:
+        raise ValueError(f"{where}: h0 must have shape {expected} for m of shape {m.shape}, got {start.h.shape}")
+    if start is not None and start.log is not None and start.log.shape != expected[:-2]:
+        raise ValueError(f"{where}: the scale of h0 must have shape {expected[:-2]}, got {start.log.shape}")
 
 
 def _parallel(factors: Factors, start: Product, form: Form) -> tuple[Product, Product]:

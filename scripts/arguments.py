@@ -18,3 +18,10 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Prints the line and exits."""
         self.exit(2, f"error: {message} (--help explains)\n")
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1."""
+    if not (text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} should be a whole number of at least 1")
+    return int(text)

@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw
 
 from data.pathfinder import SEED
 from data.pathfinder_sprites import LAWS, SETTINGS
-from scripts.arguments import Parser
+from scripts.arguments import Parser, positive
 
 SIDE = 256  # at least, of an image on the sheet
 FRAME, TEXT = 3, 14
@@ -41,15 +41,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("task", choices=list(SETTINGS))
     parser.add_argument("--law", choices=LAWS, default=LAWS[0])
     parser.add_argument("--out", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--columns", type=_positive, default=8)
-    parser.add_argument("--rows", type=_positive, default=4)
+    parser.add_argument("--columns", type=positive, default=8)
+    parser.add_argument("--rows", type=positive, default=4)
     return parser
-
-
-def _positive(text: str) -> int:
-    if not (text.isdecimal() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} should be a whole number of at least 1")
-    return int(text)
 
 
 def sheet(images: np.ndarray, labels: np.ndarray, columns: int) -> Image.Image:

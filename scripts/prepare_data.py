@@ -25,7 +25,7 @@ from data.examples import Choice
 from data.folders import default_data_dir
 from data.manifest import MANIFEST, read_manifest
 from data.spec import DataRequest
-from scripts.arguments import Parser
+from scripts.arguments import Parser, positive
 from scripts.progress import Progress
 from training import cli
 
@@ -57,8 +57,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data_source", type=cli.folder, metavar="FOLDER", help="files that need not be downloaded")
     parser.add_argument("--partial", action="store_true", help="accept files that are not official (as --limit does)")
     parser.add_argument("--length_window", type=_window, metavar="LOW:HIGH", help="keep lengths strictly between")
-    parser.add_argument("--limit", type=_positive, metavar="N", help="at most N records in each split")
-    parser.add_argument("--processes", type=_positive, metavar="N", help="default: all cores; changes no byte")
+    parser.add_argument("--limit", type=positive, metavar="N", help="at most N records in each split")
+    parser.add_argument("--processes", type=positive, metavar="N", help="default: all cores; changes no byte")
     parser.add_argument("--verify", action="store_true", help="check hashes and content of prepared data again")
     for name, (tasks, values) in sorted(_stored_choices().items()):
         parser.add_argument(f"--{name}", choices=values, help=f"{', '.join(tasks)}; default: {values[0]}")
@@ -81,12 +81,6 @@ def _window(text: str) -> tuple[int, int]:
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} should be LOW:HIGH, such as 24:96") from None
     return low, high
-
-
-def _positive(text: str) -> int:
-    if not (text.isdecimal() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} should be a whole number of at least 1")
-    return int(text)
 
 
 def _request(flags: argparse.Namespace) -> DataRequest:
@@ -124,6 +118,8 @@ def _size(size: int) -> str:
 
 def _list(data_dir: Path) -> None:
     """Every data set with its shape, source and licence, and below it what is prepared of it, or that nothing is."""
+    if data_dir.exists() and not data_dir.is_dir():
+        raise DataError(f"{data_dir} is no folder")
     folders = sorted(path.parent for path in data_dir.glob(f"*/{MANIFEST}"))
     states = [(folder, *_state(folder)) for folder in folders]
     for name in registry.DATA_SETS:

@@ -97,7 +97,14 @@ def test_verify_finds_what_the_manifest_invents(numbers, tmp_path):
         path.write_text(json.dumps(honest | change))
         with pytest.raises(DataError, match="are not those of the records"):
             prepared.verify(REQUEST, tmp_path)
-    for change in ({"baselines": {}}, {"partial": "no"}, {"arrays": ["../x"]}, {"files": {}}):
+    for change in (
+        {"baselines": {}},
+        {"partial": "no"},
+        {"arrays": ["../x"]},
+        {"files": {}},
+        {"statistics": 1},
+        {"counts": {"train": -5, "val": 5, "test": 5}},
+    ):
         path.write_text(json.dumps(honest | change))
         with pytest.raises(DataError, match=r"damaged|shards"):
             prepared.open_data(REQUEST, tmp_path)

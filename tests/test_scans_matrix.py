@@ -224,3 +224,12 @@ def test_the_other_scans_offer_no_chunks():
     system = DiagonalSystem(*map(jnp.zeros, (1, 1, (1, 2), (1, 2), (2, 1), (2, 1), 2)))
     with pytest.raises(ValueError, match=f"diagonal_layer: method=chunked is not offered here: {offered}"):
         diagonal_layer(system, jnp.ones((1, 3, 2)), method="chunked")
+
+
+def test_marks_and_scales_that_do_not_fit_are_refused():
+    m = jnp.float32(draw(5)[0])
+    with pytest.raises(ValueError, match=r"matrix_scan: reset must have shape \(2, 5\), got \(5, 2\)"):
+        matrix_scan(m, reset=jnp.zeros((5, 2), bool))
+    start = ScaledMatrix(jnp.zeros((m.shape[0], *m.shape[2:])), jnp.zeros(3))
+    with pytest.raises(ValueError, match="scaled_matrix_scan: the scale of h0 must have shape"):
+        scaled_matrix_scan(m, start)

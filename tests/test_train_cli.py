@@ -201,6 +201,7 @@ def test_eval_is_a_command_too(finished, tmp_path):
         (["--checkpoint=5"], "does not exist; intact: 8, 12"),
         (["--checkpoint=newest"], "--checkpoint=newest: expected best, last or a step"),
         (["--step_rescale=1.5"], "--step_rescale=1.5: layer lru holds inputs for whole steps"),
+        (["--step_rescale=nan"], "--step_rescale=nan: expected a finite number"),
         (["--every=0"], "--every=0: expected at least 1"),
         (["--every=2"], "--every=2: listops_24_96 has no samples that could be left out"),
         (["--split=train"], "--split=train: value should be one of <val|test>"),

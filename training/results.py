@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,8 @@ def rescaled(config: ExperimentConfig, factor: float) -> ExperimentConfig:
     if factor == 1:
         return config
     options, option = config.model.options, _rate_option(config)
+    if not math.isfinite(factor):
+        raise ConfigError(f"--step_rescale={factor}: expected a finite number")
     if option == "held" and factor != round(factor):
         raise ConfigError(f"--step_rescale={factor}: layer {config.model.layer} holds inputs for whole steps")
     options = options | {option: type(options[option])(factor * options[option])}
