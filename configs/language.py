@@ -11,8 +11,10 @@ KEYS = {"task": str, "model": str, "variant": str, "position": str, "lr": float,
 SMALL_MLPS = ("mlp",) * 4
 DIAGONAL = {"state_size": 256, "direction": "forward"}
 
-MODELS = {
-    # name: layer, width, depth, sublayers that are repeated so often, options
+Model = tuple[str, int, int, tuple[str, ...], dict]
+"""Layer, width, depth, the sublayers that are repeated so often, options of the layer."""
+
+MODELS: dict[str, Model] = {
     "small_mru": ("mru", 256, 1, ("mru", *SMALL_MLPS), {"state_size": 256, "heads": 4}),
     "small_attention": ("attention", 256, 1, ("attention", *SMALL_MLPS), {"heads": 4}),
     "small_linear_attention": ("linear_attention", 256, 1, ("linear_attention", *SMALL_MLPS), {"heads": 4}),
@@ -34,8 +36,8 @@ SMOKE_OPTIONS = {"state_size": 32, "heads": 2, "blocks": 2}
 
 
 def family(argument: str | None, default: str, tasks: tuple[str, ...], training: dict, choices: dict) -> ConfigDict:
-    """The config of one model. training: steps of a window, batch_size, updates, lr, its final share, warmup,
-    dropout.
+    """The config of one model. training: tokens of a window, windows of a batch and in how many parts their gradient is
+    taken, updates, lr, its final share, warmup, b2, dropout.
 
     Raises ValueError for an unknown task or model, a variant without MRU, a position without attention.
     """
@@ -44,18 +46,27 @@ def family(argument: str | None, default: str, tasks: tuple[str, ...], training:
     for key, known in (("task", tasks), ("model", tuple(MODELS))):
         if given[key] not in known:
             raise ValueError(f"{key}={given[key]!r} after the colon: expected one of {', '.join(known)}")
-    layer, width, depth, sublayers, options = MODELS[given["model"]]
+    config = language_config(given["task"], MODELS[given["model"]], training | {"lr": given["lr"]}, choices)
+    config["seeds"] = given["seeds"]
+    _choose(given, config["model"]["options"], "variant", "mru")
+    _choose(given, config["model"]["options"], "position", "attention")
+    if given["smoke"]:
+        shrink(config)
+    return ConfigDict(config)
+
+
+def language_config(task: str, model: Model, training: dict, choices: dict) -> dict:
+    """The config of a model; `training` and `choices` as in `family`."""
+    layer, width, depth, sublayers, options = model
     options = options_of(layer, **options)
     if "sublayers" in options:
         options.update(sublayers=depth * len(sublayers))
-    _choose(given, options, "variant", "mru")
-    _choose(given, options, "position", "attention")
     if "max_length" in options:
         options.update(max_length=training["window"])
-    config = {
-        "seeds": given["seeds"],
+    return {
+        "seeds": (0,),
         "data": {
-            "task": given["task"],
+            "task": task,
             "length_window": (),
             "limit": 0,
             "smoke": False,
@@ -76,30 +87,30 @@ def family(argument: str | None, default: str, tasks: tuple[str, ...], training:
         },
         "optim": {
             **OPTIM,
-            "lr": given["lr"],
-            "ssm_lr": given["lr"],
-            "lr_min": given["lr"] * training["final"],
+            "lr": training["lr"],
+            "ssm_lr": training["lr"],
+            "lr_min": training["lr"] * training["final"],
             "weight_decay": 0.1,
             "groups": "BfastandCdecay",
             "warmup_steps": training["warmup"],
+            "b2": training["b2"],
+            "clip": 1.0,
             **({"w_in_rate": 0.1, "w_in_scaling": "none"} if layer == "mru" else {}),
         },
         "train": {
             "steps": training["updates"],
             "batch_size": training["batch_size"],
-            "eval_batch_size": training["batch_size"],
-            "log_every": 50,
-            "probe_every": 500,
+            "accumulate": training["accumulate"],
+            "eval_batch_size": training["batch_size"] // training["accumulate"],
+            "log_every": training["updates"] // 100,
+            "probe_every": training["updates"] // 10,
             "probe_size": 16,
-            "eval_every": 500,
-            "checkpoint_every": 500,
+            "eval_every": training["updates"] // 10,
+            "checkpoint_every": training["updates"] // 10,
         },
         "on_nonfinite": "continue",
         "published": "",
     }
-    if given["smoke"]:
-        _smoke(config)
-    return ConfigDict(config)
 
 
 def _choose(given: dict, options: dict, key: str, layer: str) -> None:
@@ -110,7 +121,7 @@ def _choose(given: dict, options: dict, key: str, layer: str) -> None:
     options[key] = given[key]
 
 
-def _smoke(config: dict) -> None:
+def shrink(config: dict) -> None:
     """Shrinks a config to seconds, warm-up and data included."""
     config["data"].update(smoke=True, steps=24)
     model, options = config["model"], config["model"]["options"]
@@ -119,4 +130,4 @@ def _smoke(config: dict) -> None:
         options.update(sublayers=model["depth"] * len(model["sublayers"]))
     options.update({key: size for key, size in SMOKE_OPTIONS.items() if key in options})
     config["optim"].update(warmup_steps=2)
-    config["train"].update(SMOKE_TRAIN)
+    config["train"].update(SMOKE_TRAIN, accumulate=1)

@@ -7,8 +7,9 @@
 Keys after the colon: model (a name of configs/language.py), variant (of an MRU), position (rope | none | xpos_512, of
 attention), lr, seeds, smoke. There is no test split: val is what is reported, at the lowest validation loss or last.
 
-Windows of 256, batches of 64, 5,000 updates, dropout 0.2, warm-up 100 and a cosine from 1e-3 to 1e-4: the published
-setting (mikayahlevi/mru-lm), a job for an accelerator.
+Windows of 256, batches of 64, 5,000 updates, AdamW (0.9, 0.99), dropout 0.2: the published setting
+(mikayahlevi/mru-lm), with a gradient clipped as a whole (1.0), and warm-up over 100 updates and a cosine from 1e-3 to
+1e-4 that end with the run. A job for an accelerator.
 """
 
 from ml_collections import ConfigDict
@@ -18,10 +19,12 @@ from configs.language import family
 TRAINING = {
     "window": 256,
     "batch_size": 64,
+    "accumulate": 1,
     "updates": 5000,
     "lr": 1e-3,
     "final": 0.1,
     "warmup": 100,
+    "b2": 0.99,
     "dropout": 0.2,
 }
 

@@ -10,10 +10,8 @@ again unless their config has changed. Interrupted, it goes on where it stopped.
 """
 
 import argparse
-import contextlib
 import dataclasses
 import json
-import os
 import statistics
 import sys
 import time
@@ -26,16 +24,16 @@ import numpy as np
 from configs import probes
 from scripts import prepare_data
 from scripts.arguments import Parser
+from scripts.cells import scored, trained
 from scripts.probe_report import GROUPS, LIMIT, SOLVED, THEORY, YES, Record, machine, report
 from scripts.progress import Progress
 from scripts.workers import run_all, take_one_core
 from training import cli
 from training.config import SCHEMA, from_config_dict, to_plain
 from training.describe import warn_unused_gpu
-from training.errors import ConfigError, NonFiniteError
+from training.errors import ConfigError
 from training.files import write_atomically, write_json
-from training.results import read_results
-from training.workdir import METRICS, RESULTS
+from training.workdir import METRICS
 from training.writers import read_metrics
 
 BIN = 40
@@ -171,26 +169,8 @@ def _solved(val: Record) -> int:
 
 def _scores(cell: Cell, rate: float) -> dict[str, Record]:
     """Trains a cell at a rate and scores it on val and test, unless that was done."""
-    folder = cell.folder(rate)
-    scored = _scored(folder)
-    if scored.keys() >= {"val", "test"}:
-        return scored
-    import jax
-
-    from training.loop import train
-    from training.results import score
-
-    jax.config.update("jax_compilation_cache_dir", str(cell.out / "compiled"))
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-        with contextlib.suppress(NonFiniteError):
-            train(cell.config(rate), folder, cell.data_dir)
-        for split in ("val", "test"):
-            score(folder, cell.data_dir, split, "last")
-    return _scored(folder)
-
-
-def _scored(folder: Path) -> dict[str, Record]:
-    return {record["split"]: record for record in read_results(folder / RESULTS) if record["checkpoint"] == "last"}
+    trained(cell.config(rate), cell.folder(rate), cell.data_dir, ("val", "test"), ("last",))
+    return scored(cell.folder(rate), "last")
 
 
 def _curve(folder: Path) -> list[tuple[int, float]]:

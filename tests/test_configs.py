@@ -17,6 +17,7 @@ from configs import (
     language,
     layers,
     lra,
+    mru_study,
     pixels,
     probes,
     published,
@@ -124,6 +125,7 @@ def test_demo_cells_are_all_layers_at_three_settings():
             "unknown key 'rate' after the colon: known: task, layer, depth, direction, seeds",
         ),
         (lra.get_config, "layer=gru", "layer='gru' after the colon: expected one of rotrnn, lru, s5, mru, "),
+        (mru_study.get_config, "model=ldu", "model='ldu' after the colon: expected one of mlp, attention_rope, "),
         (lra.get_config, "task=sc35", "task='sc35' after the colon: expected one of listops, text, retrieval, "),
         (lra.get_config, "preset=quick", "preset='quick' after the colon: expected one of clean, published"),
         (shakespeare_char.get_config, "model=gpt", "model='gpt' after the colon: expected one of small_mru, "),
@@ -237,6 +239,29 @@ def test_every_language_model_fits_every_text(task):
     for model in language.MODELS:
         for end in ("", ",smoke"):
             abstract(TEXTS[task], f"task={task},model={model}{end}")
+
+
+@pytest.mark.parametrize("model", mru_study.MODELS)
+def test_the_models_of_the_study_differ_in_their_mixing_layer_only(model):
+    config = checked(mru_study, f"model={model},lr=0.003,share=0.3")
+    abstract(mru_study, f"model={model},smoke")
+    assert config.model.layers[-4:] == ("mlp",) * 4
+    assert len(config.model.layers) == (4 if model == "mlp" else 5)
+    if config.model.layer in ("mru", "rotrnn", "lru", "s5"):
+        assert config.model.layer_config().real_state_size == 128
+    slow = config.optim.w_in_rate * config.optim.lr if config.model.layer == "mru" else config.optim.ssm_lr
+    assert slow == pytest.approx(0.0009)
+
+
+def test_a_recipe_says_how_texts_are_trained():
+    """Tokens of an update and where the rate ends, by the published setting with a gradient clipped as a whole."""
+    shakespeare, stories = checked(shakespeare_char, ""), checked(tinystories, "")
+    for config, tokens, end in ((shakespeare, 16_384, 1e-4), (stories, 655_360, 5e-4)):
+        assert config.train.batch_size * config.data.steps == tokens
+        assert (config.optim.lr_min, config.optim.clip, config.optim.weight_decay) == (pytest.approx(end), 1.0, 0.1)
+    assert (shakespeare.optim.b2, stories.optim.b2) == (0.99, 0.95)
+    assert stories.train.steps * 655_360 == pytest.approx(204.8e6, rel=0.01)
+    assert stories.train.batch_size // stories.train.accumulate == 80
 
 
 def test_the_published_preset_is_what_the_published_code_does():

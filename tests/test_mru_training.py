@@ -85,6 +85,8 @@ def test_keys_of_w_in_are_refused_where_there_is_none():
         tiny_config("mru", {"optim.w_in_rate": 0.0})
     with pytest.raises(ConfigError, match=r"w_in_scaling: .* 'author': expected one of none, published"):
         tiny_config("mru", {"optim.w_in_scaling": "author"})
+    with pytest.raises(ConfigError, match=r"clip=1\.0 with w_in_scaling=published, which clips each group: set clip=0"):
+        tiny_config("mru", {"optim.w_in_scaling": "published", "optim.clip": 1.0})
     assert tiny_config("mru", {"optim.w_in_rate": 0.5, "optim.w_in_scaling": "published"}).optim.w_in_rate == 0.5
 
 

@@ -78,6 +78,13 @@ REFUSED = {
     "negative seed": ({"seeds": (0, -1)}, r"seeds must be in 0..2\^31-1, got \(0, -1\)"),
     "seed too large for a key": ({"seeds": (2**31,)}, r"seeds must be in 0..2\^31-1"),
     "warm-up too long": ({"optim.warmup_steps": 13}, "optim.warmup_steps=13 is longer than train.steps=12"),
+    "b2 of 1": ({"optim.b2": 1.0}, "optim: b2=1.0 must lie between 0 and 1"),
+    "a negative clip": ({"optim.clip": -1.0}, "optim: clip=-1.0 must not be negative; 0 is none"),
+    "parts that are not alike": ({"train.accumulate": 3}, "train: batch_size=8 is not a multiple of accumulate=3"),
+    "batch norm in parts": (
+        {"train.accumulate": 2, "model.norm": "batch"},
+        "train.accumulate=2: batch norm needs a batch as a whole, use model.norm=layer",
+    ),
     "no steps": ({"train.steps": 0}, "train: steps=0 must be at least 1"),
     "never logged": ({"train.log_every": 0}, "train: log_every=0 must be at least 1"),
 }

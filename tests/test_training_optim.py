@@ -288,3 +288,26 @@ def test_the_table_shows_each_parameter_with_its_group():
     assert shown["encoder/dense/bias"] == "no_decay"
     assert not any(path.startswith("blocks/1") for path in shown)
     assert len(shown) == len([p for p, _ in jax.tree.leaves_with_path(params) if path_names(p)[:2] != ("blocks", "1")])
+
+
+def test_the_whole_gradient_is_clipped_before_adam_sees_it():
+    """Adam's first moments are (1 - b1) g c/|g|, its second ones (1 - b2) (g c/|g|)^2, over all groups together."""
+    params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), abstract_params("lru", {}))
+    draw = np.random.default_rng(0)
+    gradients = jax.tree.map(lambda leaf: jnp.asarray(draw.normal(size=leaf.shape), jnp.float32), params)
+    norm = float(optax.tree.norm(gradients))
+    for clip, factor in ((0.0, 1.0), (0.5, 0.5 / norm), (2 * norm, 1.0)):
+        optimiser = make_optimiser(
+            params, ("lru",) * 2, GroupOption.STANDARD, lr=0.1, ssm_lr=0.1, weight_decay=0.0, warmup_steps=0, steps=8,
+            b2=0.75, clip=clip,
+        )  # fmt: skip
+        state = optimiser.transform.update(gradients, optimiser.transform.init(params), params)[1]
+        expected = norm * factor
+        moments = [found for found in jax.tree.leaves(state, is_leaf=is_adam) if is_adam(found)]
+        assert sum(float(optax.tree.norm(m.mu)) ** 2 for m in moments) == pytest.approx((0.1 * expected) ** 2, rel=1e-5)
+        second = sum(float(sum(leaf.sum() for leaf in jax.tree.leaves(m.nu))) for m in moments)
+        assert second == pytest.approx(0.25 * expected**2, rel=1e-5)
+
+
+def is_adam(state: Any) -> bool:
+    return isinstance(state, optax.ScaleByAdamState)

@@ -1,5 +1,6 @@
 """One program over all seeds: each gets what it would get alone, and a broken one disturbs nobody."""
 
+import dataclasses
 import functools
 import os
 import pathlib
@@ -9,12 +10,13 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from flax import nnx
-from tiny import TASK, assert_same_bits, fresh, of_seed, stacked_batch, tiny_config, tiny_split
+from tiny import TASK, assert_same_bits, fresh, fresh_of, of_seed, stacked_batch, tiny_config, tiny_split
 
 from data.batching import evaluation_batches
-from data.spec import NO_LABEL
+from data.spec import NO_LABEL, TaskKind
 from training.errors import ConfigError
 from training.evaluate import binomial_interval, evaluate
 from training.loss import score_labels
@@ -244,6 +246,32 @@ def test_metrics_of_a_step_are_those_before_it():
     squares = sum(np.square(np.asarray(leaf, np.float64)).sum() for leaf in jax.tree.leaves(gradients))
     assert found.grad_norm[0] == pytest.approx(np.sqrt(squares), rel=1e-5)
     assert found.lr[0] == pytest.approx(0.03 / 2)
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+def test_the_gradient_of_a_batch_can_be_taken_in_parts(parts):
+    """Records of one to twelve labelled steps: a part with few labels must weigh as little as in the whole batch."""
+    task = dataclasses.replace(TASK, kind=TaskKind.LANGUAGE, input_width=6, classes=6)
+    draw = np.random.default_rng(0)
+    labels = draw.integers(0, 6, (1, BATCH, 12)).astype(np.int32)
+    lengths = np.array([[1, 12, 2, 3, 12, 12, 5, 4]], np.int32)
+    labels[np.arange(12) >= lengths[..., None]] = NO_LABEL
+    batch = {"inputs": draw.integers(0, 6, (1, BATCH, 12)).astype(np.int32), "lengths": lengths, "labels": labels}
+
+    def step(parts):
+        sublayers = {"model.backbone": "language", "model.sublayers": ("mru", "mlp"), "model.options.sublayers": 4}
+        config = small_config((0,), "mru", sublayers | {"train.accumulate": parts})
+        program, state = fresh_of(config, task)
+        return make_train_step(program)(state, batch, jnp.asarray(0, jnp.int32))
+
+    (state, found), (whole, expected) = step(parts), step(1)
+    for name in ("loss", "accuracy", "grad_norm"):
+        assert getattr(found, name)[0] == pytest.approx(float(getattr(expected, name)[0]), rel=1e-5), name
+    moments, wanted = (optax.tree.get_all_with_path(s.opt, "mu") for s in (state, whole))
+    assert len(moments) == len(wanted) > 0
+    for (_, leaf), (_, other) in zip(moments, wanted, strict=True):
+        for got, want in zip(jax.tree.leaves(leaf), jax.tree.leaves(other), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-7)
 
 
 def test_evaluation_is_exact_over_the_whole_split(three):

@@ -13,6 +13,7 @@ from data.errors import DataError
 from data.registry import without_defaults
 from data.spec import DataRequest
 from models.build import ModelConfig
+from models.norm import Norm
 from models.registry import LAYERS, layer_spec
 from models.roles import Role
 from scans import Choice
@@ -61,7 +62,7 @@ class OptimConfig:
 
     w_in_rate: the rate of MRU's W_in as a share of lr. w_in_scaling: see `training.optim.ElementsRule`.
     Warm-up is linear over warmup_steps, then a cosine to lr_min at the last step. schedule, decay: this and sound
-    groups, or what published runs did instead.
+    groups, or what published runs did instead. b2: of Adam. clip: largest norm of the whole gradient; 0 is none.
     """
 
     lr: float
@@ -74,6 +75,8 @@ class OptimConfig:
     schedule: Schedule = Schedule.CLEAN
     decay: Decay = Decay.CLEAN
     lr_min: float = 0.0
+    b2: float = 0.999
+    clip: float = 0.0
 
     def __post_init__(self):
         if self.lr <= 0 or self.ssm_lr <= 0:
@@ -82,6 +85,12 @@ class OptimConfig:
             raise ValueError(
                 f"optim: lr_min={self.lr_min} must be in 0..{min(self.lr, self.ssm_lr)}, the smaller of lr and ssm_lr"
             )
+        if not 0 < self.b2 < 1:
+            raise ValueError(f"optim: b2={self.b2} must lie between 0 and 1")
+        if self.clip < 0:
+            raise ValueError(f"optim: clip={self.clip} must not be negative; 0 is none")
+        if self.clip and self.w_in_scaling is WInScaling.PUBLISHED:
+            raise ValueError(f"optim: clip={self.clip} with w_in_scaling=published, which clips each group: set clip=0")
         if self.w_in_rate <= 0:
             raise ValueError(f"optim: w_in_rate={self.w_in_rate} must be positive")
         if self.weight_decay < 0 or self.warmup_steps < 0:
@@ -92,7 +101,11 @@ class OptimConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How long, how much at once, and what is done every so many steps."""
+    """How long, how much at once, and what is done every so many steps.
+
+    steps: updates. accumulate: in how many parts, one after the other, the gradient of a batch is taken, so that only
+    one part is in memory; the update is that of the whole batch.
+    """
 
     steps: int
     batch_size: int
@@ -102,11 +115,14 @@ class TrainConfig:
     probe_size: int = 64
     eval_every: int = 1000
     checkpoint_every: int = 1000
+    accumulate: int = 1
 
     def __post_init__(self):
         for name, value in dataclasses.asdict(self).items():
             if value < 1:
                 raise ValueError(f"train: {name}={value} must be at least 1")
+        if self.batch_size % self.accumulate:
+            raise ValueError(f"train: batch_size={self.batch_size} is not a multiple of accumulate={self.accumulate}")
 
 
 @dataclass(frozen=True)
@@ -130,6 +146,10 @@ class ExperimentConfig:
         if self.optim.warmup_steps > self.train.steps:
             raise ValueError(
                 f"optim.warmup_steps={self.optim.warmup_steps} is longer than train.steps={self.train.steps}"
+            )
+        if self.train.accumulate > 1 and self.model.norm is Norm.BATCH:
+            raise ValueError(
+                f"train.accumulate={self.train.accumulate}: batch norm needs a batch as a whole, use model.norm=layer"
             )
         rate, scaling = self.optim.w_in_rate, self.optim.w_in_scaling
         has_elements = Role.ELEMENTS in layer_spec(self.model.layer).roles.values()

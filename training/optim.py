@@ -205,28 +205,30 @@ class Optimiser(NamedTuple):
 def make_optimiser(
     params: Params, layers: tuple[str, ...], option: GroupOption, *, lr: float, ssm_lr: float, weight_decay: float,
     warmup_steps: int, steps: int, elements: ElementsRule = PLAIN, schedule: Schedule = Schedule.CLEAN,
-    decay: Decay = Decay.CLEAN, lr_min: float = 0.0,
+    decay: Decay = Decay.CLEAN, lr_min: float = 0.0, b2: float = 0.999, clip: float = 0.0,
 ) -> Optimiser:  # fmt: skip
-    """Adam or AdamW per group (b1 0.9, b2 0.999, eps 1e-8), each on its own schedule and clipped by itself.
+    """Adam or AdamW per group (b1 0.9, eps 1e-8), each on its own schedule; see `ElementsRule` for clipping by group.
 
-    lr_min: where the schedules end (a peak below it stays as it is).
+    lr_min: where the schedules end (a peak below it stays as it is). clip: largest norm of the whole gradient, which
+    is scaled down to it; 0 is none.
     """
     rates = (lr, ssm_lr, lr * elements.rate)
     make = schedule_of(schedule)
     fast, slow, own = (make(rate, warmup_steps, steps, min(lr_min, rate)) for rate in rates)
     own_decay = weight_decay if elements.weight_decay is None else elements.weight_decay
     moving = {
-        Group.SSM: optax.adam(slow),
-        Group.REGULAR: optax.adamw(fast, weight_decay=weight_decay),
-        Group.NO_DECAY: optax.adam(fast),
-        Group.B_SLOW: optax.adamw(slow, weight_decay=weight_decay),
-        Group.ELEMENTS: optax.adamw(own, weight_decay=own_decay),
+        Group.SSM: optax.adam(slow, b2=b2),
+        Group.REGULAR: optax.adamw(fast, b2=b2, weight_decay=weight_decay),
+        Group.NO_DECAY: optax.adam(fast, b2=b2),
+        Group.B_SLOW: optax.adamw(slow, b2=b2, weight_decay=weight_decay),
+        Group.ELEMENTS: optax.adamw(own, b2=b2, weight_decay=own_decay),
     }
     transforms: dict[Hashable, optax.GradientTransformation] = {Group.FROZEN: optax.set_to_zero()}
     for group, rule in moving.items():
         limit = elements.clip if group is Group.ELEMENTS else elements.clip_others
         transforms[group] = rule if limit is None else optax.chain(optax.clip_by_global_norm(limit), rule)
-    return Optimiser(optax.partition(transforms, groups(params, layers, option, decay)), fast)
+    update = optax.partition(transforms, groups(params, layers, option, decay))
+    return Optimiser(optax.chain(optax.clip_by_global_norm(clip), update) if clip else update, fast)
 
 
 def parameter_table(params: Params, layers: tuple[str, ...], option: GroupOption, decay: Decay = Decay.CLEAN) -> str:

@@ -97,6 +97,8 @@ def make_program(config: ExperimentConfig, task: TaskSpec, affine: Affine | None
         schedule=optim.schedule,
         decay=optim.decay,
         lr_min=optim.lr_min,
+        b2=optim.b2,
+        clip=optim.clip,
     )
     return Program(config, task, graphdef, params, optimiser, affine_of(task) if affine is None else affine)
 

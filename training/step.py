@@ -9,6 +9,7 @@ import optax
 from flax import nnx
 from jax import lax
 
+from data.spec import NO_LABEL
 from models.norm import Moments, Stats, running
 from training.loss import Sums, score_labels
 from training.optim import path_names
@@ -66,20 +67,40 @@ def _first_bad(*trees: Any) -> jax.Array:
     return jnp.where(finite.all(), FINE, jnp.argmin(finite)).astype(jnp.int32)
 
 
+def _in_parts(batch: Any, parts: int) -> Any:
+    """(B, ...) -> (parts, B / parts, ...). A part takes every so many records: one of each device, where it lies."""
+    return jax.tree.map(lambda x: x.reshape(-1, parts, *x.shape[1:]).swapaxes(0, 1), batch)
+
+
+def _summed(f: Callable[[Any], Any], parts: Any) -> Any:
+    """The sum of f(part) over the leading axis of `parts`, one part at a time."""
+    zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(f, jax.tree.map(lambda x: x[0], parts)))
+    return lax.scan(lambda total, part: (jax.tree.map(jnp.add, total, f(part)), None), zero, parts)[0]
+
+
 def make_train_step(program: Program) -> Callable[[TrainState, Any, jax.Array], tuple[TrainState, StepMetrics]]:
     """(state, batch over seeds, number of updates done) -> (state, metrics). The old state is given away."""
 
-    model = program.config.model
+    model, parts = program.config.model, program.config.train.accumulate
 
-    def forward(params, batch, key):
+    def forward(params, batch, key, count):
         output = nnx.merge(program.graphdef, params)(features(program, batch["inputs"]), batch["lengths"], key=key)
         sums = score_labels(output.logits, batch["labels"], None)
-        return sums.mean_loss, (sums.accuracy, output.moments)
+        return sums.loss.sum() / count, (sums.correct.sum() / count, output.moments)
+
+    gradient = jax.value_and_grad(forward, has_aux=True)
+
+    def whole(params, batch, key):
+        count = (batch["labels"] != NO_LABEL).sum()
+        if parts == 1:
+            return gradient(params, batch, key, count)
+        keys = None if key is None else jax.random.split(key, parts)
+        return _summed(lambda part: gradient(params, *part, count), (_in_parts(batch, parts), keys))
 
     def advance(old, batch, seed, step):
         params, stats, opt = old
         key = stream_key(seed, Stream.DROPOUT, step) if model.dropout else None
-        (loss, (accuracy, moments)), grads = jax.value_and_grad(forward, has_aux=True)(params, batch, key)
+        (loss, (accuracy, moments)), grads = whole(params, batch, key)
         updates, new_opt = program.optimiser.transform.update(grads, opt, params)
         new_params, new_stats = optax.apply_updates(params, updates), _averaged(stats, moments, model.bn_momentum)
         bad = _first_bad(loss, grads, new_params, new_stats)
