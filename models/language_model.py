@@ -11,6 +11,7 @@ from models.contract import Layer
 from models.norm import Stats
 from models.padding import Padding
 from models.sequence import Output
+from scans import project
 
 EPS = 1e-5
 STD = 0.02
@@ -72,4 +73,4 @@ class LanguageModel(nnx.Module):
         for block, block_key in zip(self.blocks, keys[1:], strict=True):
             h, found, _ = block(h, mask, key=block_key, probe=probe)
             diagnostics.append(found)
-        return Output(self.norm(h) @ self.embedding[...].T, diagnostics, (None,) * len(self.blocks))
+        return Output(project(self.norm(h), self.embedding[...].T), diagnostics, (None,) * len(self.blocks))
