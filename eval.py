@@ -2,6 +2,8 @@
 
 python eval.py --workdir=runs/listops --split=test --checkpoint=best
 python eval.py --workdir=runs/sc35 --split=test --every=2      zero-shot at half the sampling rate
+python eval.py --workdir=runs/char --window=1024               a text in longer windows than in training
+python eval.py --workdir=runs/char --carried                   the state carried through the whole text
 """
 
 import sys
@@ -17,6 +19,8 @@ flags.DEFINE_enum("split", "val", ["val", "test"], "Split to score.")
 flags.DEFINE_string("checkpoint", "best", "best (each seed's own), last, or a step.")
 flags.DEFINE_float("step_rescale", 1.0, "Steps of training in one: 2 reads inputs of half the sampling rate.")
 flags.DEFINE_integer("every", 1, "Take every so many samples of the normalised input, and rescale the steps by it.")
+flags.DEFINE_integer("window", None, "Of a text: inputs of a window; default that of training.")
+flags.DEFINE_bool("carried", False, "Of a text: keep the state from window to window (attention: windows that slide).")
 flags.DEFINE_string("data_dir", None, "Folder of prepared data; default $LINREC_DATA or ~/.cache/linrec.")
 
 
@@ -24,10 +28,12 @@ def main(argv: Sequence[str]) -> None:
     """Flags -> one call."""
     cli.parse(argv)
     cli.require(FLAGS, "workdir")
+    from training.reading import Reading
     from training.results import score, summary_line
 
     folder, data_dir = cli.folder(FLAGS.workdir), cli.data_dir(FLAGS.data_dir)
-    record = score(folder, data_dir, FLAGS.split, FLAGS.checkpoint, FLAGS.step_rescale, FLAGS.every)
+    reading = Reading(FLAGS.step_rescale, FLAGS.every, FLAGS.window, FLAGS.carried)
+    record = score(folder, data_dir, FLAGS.split, FLAGS.checkpoint, reading)
     print(summary_line(record))
 
 

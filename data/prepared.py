@@ -32,6 +32,7 @@ from data.registry import (
     HasBaselines,
     HasNormalisation,
     HasSegments,
+    HasTokenBytes,
     choices,
     data_set,
     folder_of,
@@ -60,7 +61,8 @@ class Opened(NamedTuple):
     content_sha256: of all stored records. baselines: split -> name -> accuracy of a simple guess; of a text, losses in
     nats a token. affine: the normalisation by statistics of the training split, if it is not in `spec`. partial:
     whether it is only a part of the data set, or from a source that is not official. manifest_sha256: of the file that
-    says all that is known of the data; "" for a smoke sample.
+    says all that is known of the data; "" for a smoke sample. token_bytes: (V,) int32, bytes of text that each id of
+    a text stands for; None: ids are characters, or no text.
     """
 
     spec: TaskSpec
@@ -70,6 +72,7 @@ class Opened(NamedTuple):
     affine: Affine | None = None
     partial: bool = False
     manifest_sha256: str = ""
+    token_bytes: np.ndarray | None = None
 
 
 def prepare(
@@ -182,6 +185,7 @@ def open_data(request: DataRequest, data_dir: Path) -> Opened:
         _affine(request, folder, manifest),
         manifest["partial"],
         sha256_of(folder / MANIFEST),
+        _array(folder, manifest, "token_bytes") if isinstance(data_set(request), HasTokenBytes) else None,
     )
 
 
@@ -261,7 +265,9 @@ def smoke_data(request: DataRequest) -> Opened:
         splits[name] = _windows(request, spec, split, np.diff(split.offsets), name) if is_text else _cut(request, split)
     affine = SMOKE_SAMPLES if isinstance(data_set(request), HasNormalisation) else None
     guesses = _as_read(request, spec, _baselines(request, {}, stored))
-    return Opened(spec, splits, content_sha256(stored), guesses, affine, partial=True)
+    module = data_set(request)
+    sizes = module.smoke_token_bytes(request) if isinstance(module, HasTokenBytes) else None
+    return Opened(spec, splits, content_sha256(stored), guesses, affine, partial=True, token_bytes=sizes)
 
 
 def _windows(request: DataRequest, spec: TaskSpec, stored: Records, lengths: np.ndarray, name: str) -> Windows:

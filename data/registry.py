@@ -99,6 +99,15 @@ class HasSegments(Protocol):
         ...
 
 
+@runtime_checkable
+class HasTokenBytes(Protocol):
+    """A text whose tokens stand for different numbers of bytes; those of prepared data come with it."""
+
+    def smoke_token_bytes(self, request: DataRequest, /) -> np.ndarray:
+        """(V,) int32: bytes of text that each id of the sample stands for."""
+        ...
+
+
 DATA_SETS: dict[str, DataSet] = {
     "listops": listops,
     "text": text,

@@ -232,8 +232,8 @@ def smoke(request: DataRequest) -> dict[str, list[Example]]:
     """Small stories, byte by byte in ids of the vocabulary: a text that needs no merges, for a model of full width."""
     separated = choice(request, "packing", Packing) is Packing.SEPARATED
     # The 256 bytes have the same places with all 50 000 merges as with none.
-    top = choice(request, "vocab", Vocab) is Vocab.TOP10K
-    first, end_of_text = (1, 0) if top else (0, GPT2_SIZE - 1)
+    end_of_text = _smoke_end_of_text(request)
+    first = 1 if end_of_text == 0 else 0
     ids_of_bytes = (np.argsort(np.frombuffer(BYTES, np.uint8)) + first).astype(DTYPE)
     rng = np.random.Generator(np.random.Philox(key=0))
     splits = {}
@@ -246,6 +246,16 @@ def smoke(request: DataRequest) -> dict[str, list[Example]]:
             records = (np.concatenate(texts[half::2]) for half in range(2))
         splits[split] = [Example(values, None) for values in records]
     return splits
+
+
+def smoke_token_bytes(request: DataRequest) -> np.ndarray:
+    """(V,) int32: one byte for every id that occurs in the sample but end-of-text, which has none."""
+    spec = task_spec(request)
+    return np.where(np.arange(spec.classes) == _smoke_end_of_text(request), 0, 1).astype(np.int32)
+
+
+def _smoke_end_of_text(request: DataRequest) -> int:
+    return 0 if choice(request, "vocab", Vocab) is Vocab.TOP10K else GPT2_SIZE - 1
 
 
 def _story(rng: np.random.Generator) -> str:

@@ -12,7 +12,7 @@ published    disjoint blocks of T + 1 tokens within each segment, so that      w
 
 import enum
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -55,8 +55,9 @@ class Windows:
     """The windows of a stream, by number; a `data.splits.Split`.
 
     read: the stream. offsets: (S + 1,) int64, segment s is its ids offsets[s]..offsets[s + 1]-1; no window crosses the
-    end of a segment. length: T. stride: from the start of a window to that of the next, T or T + 1. keep_last: also
-    the partial window at the end of a segment.
+    end of a segment. length: T. stride: from the start of a window to that of the next. keep_last: also the partial
+    window at the end of a segment. context: inputs at the start of a window, but for the first of its segment, that
+    are read only: they have no labels.
     """
 
     read: Read
@@ -64,6 +65,7 @@ class Windows:
     length: int
     stride: int
     keep_last: bool
+    context: int = 0
 
     @cached_property
     def _first(self) -> np.ndarray:
@@ -71,7 +73,7 @@ class Windows:
         tokens = np.diff(self.offsets)
         counts = np.maximum((tokens - 1 - self.length) // self.stride + 1, 0)
         if self.keep_last:
-            counts += tokens - 1 > counts * self.stride
+            counts += tokens - 1 > np.where(counts > 0, counts * self.stride + self.context, 0)
         return np.concatenate([[0], np.cumsum(counts)])
 
     def __len__(self) -> int:
@@ -84,6 +86,10 @@ class Windows:
             return int(np.maximum(np.diff(self.offsets) - 1, 0).sum())
         return len(self) * self.length
 
+    def starts_segment(self, index: int) -> bool:
+        """Whether window `index` is the first of its segment."""
+        return index in self._first[:-1]
+
     def bounds(self, index: int) -> tuple[int, int]:
         """Window `index` is the ids start..stop-1 of the stream."""
         segment = int(np.searchsorted(self._first, index, "right")) - 1
@@ -92,7 +98,7 @@ class Windows:
 
     def gather(self, indices: Sequence[int] | np.ndarray) -> Batch:
         """The windows at `indices`: inputs (B, T) of the stream's dtype, right-padded with 0; lengths (B,) int32 of
-        them; labels (B, T) int32, NO_LABEL in the padding."""
+        them; labels (B, T) int32, NO_LABEL in the padding and in the context."""
         windows = [self.read(*self.bounds(int(index))) for index in indices]
         lengths = np.array([len(window) - 1 for window in windows], np.int32)
         inputs = np.zeros((len(windows), self.length), windows[0].dtype)
@@ -100,7 +106,20 @@ class Windows:
         for row, (window, length) in enumerate(zip(windows, lengths, strict=True)):
             inputs[row, :length] = window[:-1]
             labels[row, :length] = window[1:]
+            if self.context and not self.starts_segment(int(indices[row])):
+                labels[row, : self.context] = NO_LABEL
         return {"inputs": inputs, "lengths": lengths, "labels": labels}
+
+    def consecutive(self) -> "Windows":
+        """The same text as windows of which each begins with the last label of the one before, the last ones partial:
+        every token but the first of a segment is a label once."""
+        return replace(self, stride=self.length, keep_last=True)
+
+    def sliding(self) -> "Windows":
+        """The same text as windows that overlap by half and are labelled in their second half, the first of a segment
+        everywhere: every token but the first of a segment is a label once, behind T/2 others or all there are."""
+        context = self.length // 2
+        return replace(self, stride=self.length - context, keep_last=True, context=context)
 
 
 def training_windows(read: Read, offsets: np.ndarray, length: int, packing: Packing) -> Windows:

@@ -1,13 +1,15 @@
 """The backbone of language models: residual sublayers between an embedding and its transpose."""
 
+from typing import Any, NamedTuple
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from models.block import BlockOutput, drop
-from models.contract import Layer
+from models.block import drop
+from models.contract import Layer, State
 from models.norm import Stats
 from models.padding import Padding
 from models.sequence import Output
@@ -15,6 +17,18 @@ from scans import project
 
 EPS = 1e-5
 STD = 0.02
+
+
+States = tuple[State, ...]
+"""The carried state of every sublayer."""
+
+
+class SublayerOutput(NamedTuple):
+    """The output, the carried state after the last valid step, and the diagnostics."""
+
+    h: Float[Array, "B T D"]
+    state: State
+    diagnostics: dict[str, Any]
 
 
 class Sublayer(nnx.Module):
@@ -29,22 +43,29 @@ class Sublayer(nnx.Module):
         self,
         h: Float[Array, "B T D"],
         mask: Bool[Array, "B T"] | None,
+        state: State | None = None,
         *,
         key: jax.Array | None = None,
         probe: tuple[int, ...] | None = None,
-    ) -> BlockOutput:
-        """As `models.block.Block`, without moments."""
-        y, _, diagnostics = self.layer(self.norm(h), mask=mask, probe=probe)
+    ) -> SublayerOutput:
+        """As `models.block.Block`, with the state that the layer starts from and without moments."""
+        y, state, diagnostics = self.layer(self.norm(h), state, mask=mask, probe=probe)
         h = h + drop(y, self.dropout, key, shared_over_time=False)
         if probe is not None:
             diagnostics = {**diagnostics, "finite": jnp.isfinite(h).all()}
-        return BlockOutput(h, lax.stop_gradient(diagnostics), None)
+        return SublayerOutput(h, state, lax.stop_gradient(diagnostics))
+
+    def step(self, h_t: Float[Array, "B D"], state: State) -> tuple[Float[Array, "B D"], State]:
+        """One token; dropout off."""
+        y_t, state = self.layer.step(self.norm(h_t), state)
+        return h_t + y_t, state
 
 
 class LanguageModel(nnx.Module):
     """Embedding -> sublayers -> LN -> logits LN(h) E^T with the embedding E; no bias anywhere.
 
-    E starts as N(0, 0.02^2). The sublayers are called blocks, as in the other model.
+    E starts as N(0, 0.02^2). The sublayers are called blocks, as in the other model. One call over a text, calls over
+    its pieces that hand on the state, and steps give the same logits.
     Source: GPT-2 (Radford et al., 2019) as in mikayahlevi/mru-lm.
     """
 
@@ -56,21 +77,43 @@ class LanguageModel(nnx.Module):
         self.blocks = nnx.List([Sublayer(layer, width, dropout, rngs=rngs) for layer in layers])
         self.norm = nnx.LayerNorm(width, epsilon=EPS, use_bias=False, rngs=rngs)
 
+    def initial_state(self, batch: int) -> States:
+        """The state before the first token. Raises ValueError if a layer reads backward."""
+        return tuple(block.layer.initial_state(batch) for block in self.blocks)
+
     def __call__(
         self,
         inputs: Int[Array, "B T"],
         lengths: Int[Array, " B"],
+        state: States | None = None,
         *,
         key: jax.Array | None = None,
         probe: tuple[int, ...] | None = None,
         stats: Stats | None = None,
     ) -> Output:
-        """Logits of the next token at every step (B, T, tokens); see `models.sequence.SequenceModel`."""
+        """Logits of the next token at every step (B, T, tokens); see `models.sequence.SequenceModel`.
+
+        state: what came before, from `initial_state`, `step` or another call; None: nothing did. With
+        `Padding.FULL` the state of the output is that after the `lengths` valid steps.
+        """
         mask, _ = self.padding.masks(lengths, inputs.shape[1])
         keys = [None] * (len(self.blocks) + 1) if key is None else jax.random.split(key, len(self.blocks) + 1)
         h = drop(self.embedding[...][inputs], self.dropout, keys[0], shared_over_time=False)
-        diagnostics = []
-        for block, block_key in zip(self.blocks, keys[1:], strict=True):
-            h, found, _ = block(h, mask, key=block_key, probe=probe)
+        before = (None,) * len(self.blocks) if state is None else state
+        diagnostics, after = [], []
+        for block, block_state, block_key in zip(self.blocks, before, keys[1:], strict=True):
+            h, block_state, found = block(h, mask, block_state, key=block_key, probe=probe)
             diagnostics.append(found)
-        return Output(project(self.norm(h), self.embedding[...].T), diagnostics, (None,) * len(self.blocks))
+            after.append(block_state)
+        return Output(self._logits(h), diagnostics, (None,) * len(self.blocks), tuple(after))
+
+    def step(self, token: Int[Array, " B"], state: States) -> tuple[Float[Array, "B tokens"], States]:
+        """Logits of the token after `token`, and the state with `token` in it; dropout off."""
+        h, after = self.embedding[...][token], []
+        for block, block_state in zip(self.blocks, state, strict=True):
+            h, block_state = block.step(h, block_state)
+            after.append(block_state)
+        return self._logits(h), tuple(after)
+
+    def _logits(self, h: Float[Array, "*axes D"]) -> Float[Array, "*axes tokens"]:
+        return project(self.norm(h), self.embedding[...].T)

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int, Num
 
 from data.spec import InputKind, TaskKind, TaskSpec
 from models.block import Block
+from models.contract import State
 from models.norm import Stats
 from models.padding import Padding, masked_mean
 
@@ -54,11 +55,15 @@ def as_sequences(pairs: Num[Array, "B 2 ..."]) -> Num[Array, "2B ..."]:
 
 
 class Output(NamedTuple):
-    """Logits, (B, classes) or at every step (B, T, classes); diagnostics and moments have an entry for each block."""
+    """Logits, (B, classes) or at every step (B, T, classes); diagnostics and moments have an entry for each block.
+
+    state: of a language model, what every block carries on after the last valid step.
+    """
 
     logits: Float[Array, "B *T classes"]
     diagnostics: list[dict[str, Array]]
     moments: Stats
+    state: tuple[State, ...] = ()
 
 
 class SequenceModel(nnx.Module):

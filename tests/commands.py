@@ -17,7 +17,7 @@ from absl import flags
 ROOT = pathlib.Path(__file__).parent.parent
 TINY = "--config=configs/lra.py:layer=lru,direction=forward,depth=1,seeds=0:2,smoke"
 
-FLAGS = {"config", "workdir", "data_dir", "print", "split", "checkpoint", "step_rescale", "every"}
+FLAGS = {"config", "workdir", "data_dir", "print", "split", "checkpoint", "step_rescale", "every", "window", "carried"}
 """What the two scripts define."""
 
 

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 from language import sources_in, take, write_byte_pairs
 
-from data import story_files, tinystories
+from data import prepared, story_files, tinystories
 from data.byte_pairs import Tokenizer, Vocab, choose, read_tokens
 from data.errors import DataError
 from data.examples import Example
 from data.parallel import silent
-from data.spec import DataRequest, TaskKind
+from data.spec import NO_LABEL, DataRequest, TaskKind
 from data.windows import Packing, evaluation_windows, read_records, training_windows
 from tests.fake_sources import Stored
 
 VOCABS, PACKINGS = ("top10k", "gpt2", "used"), ("separated", "published")
 
 
-def request(task="tinystories", limit=None, **choices):
-    return DataRequest(task, limit=limit, choices=tuple(choices.items()), partial=True)
+def request(task="tinystories", limit=None, steps=None, **choices):
+    return DataRequest(task, limit=limit, choices=tuple(choices.items()), partial=True, steps=steps)
 
 
 def grammar(seed, count):
@@ -252,6 +252,32 @@ def test_the_sample_has_the_ids_of_the_vocabulary(vocab, packing):
         assert (end in ids) == (packing == "separated")
         assert len(ids) > 16 * 513
         assert len(examples) <= 64
+
+
+@pytest.mark.parametrize("vocab", VOCABS)
+def test_opened_data_know_the_bytes_of_their_tokens(folder, vocab, tmp_path):
+    """The bytes of all labels are those of the text without its first token; the sample has a byte an id."""
+    asked = request("tinystories_small", vocab=vocab, steps=7)
+    manifest = prepared.prepare(asked, tmp_path / "data", data_source=folder.folder, processes=1)
+    opened = prepared.open_data(asked, tmp_path / "data")
+    tokenizer = Tokenizer.from_arrays(
+        {name: np.load(tmp_path / "data" / manifest["name"] / f"{name}.npy") for name in manifest["arrays"]}
+    )
+    for data, text_bytes in ((opened, len("".join(VALID[20:]).encode())), (prepared.smoke_data(asked), None)):
+        val, sizes = data.splits["val"], data.token_bytes
+        assert sizes is not None
+        assert sizes.shape == (data.spec.classes,)
+        batch = val.gather(range(len(val)))
+        labels = batch["labels"][batch["labels"] != NO_LABEL]
+        if text_bytes is None:
+            ends = (labels == (0 if vocab == "top10k" else 50_256)).sum()
+            assert sizes[labels].sum() == len(labels) - ends
+            assert ends == 100
+        else:
+            first = tokenizer.decode(batch["inputs"][0, :1])
+            assert sizes[labels].sum() == text_bytes - len(first.encode())
+    other = DataRequest("listops", length_window=(24, 96))
+    assert prepared.smoke_data(other).token_bytes is None
 
 
 def test_too_few_stories_are_refused(folder, tmp_path):

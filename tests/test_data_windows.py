@@ -78,6 +78,35 @@ def test_published_windows_are_disjoint_and_stay_in_their_segment():
         assert windows.targets == 16
 
 
+@pytest.mark.parametrize("length", [1, 4, 5])
+@pytest.mark.parametrize("offsets", [(0, 27), (0, 11, 12, 17, 27), (0, 6, 12)])
+@pytest.mark.parametrize("packing", Packing)
+def test_carried_windows_have_every_token_but_the_first_of_a_segment_as_label_once(packing, offsets, length):
+    """Consecutive windows begin with the last label before, sliding ones read half a window again."""
+    plain = evaluation_windows(counting(offsets[-1]), np.array(offsets), length, packing)
+    expected = [token for token in range(1, offsets[-1]) if token not in offsets]
+    half = length // 2
+    for windows, context in ((plain.consecutive(), 0), (plain.sliding(), half)):
+        seen = []
+        for index in range(len(windows)):
+            batch = windows.gather([index])
+            labels = batch["labels"][0][batch["labels"][0] != NO_LABEL]
+            first = windows.starts_segment(index)
+            assert first == (batch["inputs"][0, 0] in offsets)
+            if not first:
+                assert batch["inputs"][0, context] == seen[-1]
+            assert len(labels) == batch["lengths"][0] - (0 if first else context)
+            seen += labels.tolist()
+        assert seen == expected
+        assert windows.targets == len(expected)
+
+
+def test_shakespeare_carried():
+    windows = evaluation_windows(counting(VAL), whole(VAL), 256, PUBLISHED)
+    assert (len(windows.consecutive()), windows.consecutive().targets) == (436, 111_539)
+    assert (len(windows.sliding()), windows.sliding().targets) == (1 + 870, 111_539)  # 256 labels, then 128 a window
+
+
 def test_windows_take_the_place_of_a_split_in_batches():
     windows = training_windows(counting(41), whole(41), 4, SEPARATED)
     assert batching.steps_per_epoch(windows, 5) == 2  # pyright: ignore[reportArgumentType]

@@ -78,10 +78,11 @@ def test_the_formula(x64):
         assert block["norm"].keys() == {"scale"}
         h = h + gelu(norm(h, block["norm"]["scale"]) @ block["layer"]["W_in"]) @ block["layer"]["W_out"]
     expected = norm(h, params["norm"]["scale"]) @ params["embedding"].T
-    logits, diagnostics, moments = run(inputs)
+    logits, diagnostics, moments, state = run(inputs)
     valid = np.arange(5) < np.array([[5], [3]])
     np.testing.assert_allclose(np.asarray(logits)[valid], expected[valid], rtol=1e-9, atol=1e-9)
     assert (diagnostics, moments) == ([{}, {}], (None, None))
+    assert state == ((), ())
 
 
 def test_a_step_sees_the_past_only():

@@ -11,7 +11,8 @@ from training import checkpoint
 from training.errors import ConfigError
 from training.loop import load_data
 from training.probe import probe_batch
-from training.results import read_results, rescaled, score, summary_line
+from training.reading import Reading, rescaled
+from training.results import read_results, score, summary_line
 from training.start import begin
 from training.state import initial_params_of_all, make_program
 from training.step import make_probe_step
@@ -37,11 +38,11 @@ def save_run(folder, config):
 def test_scoring_at_half_the_rate(tmp_path):
     save_run(tmp_path, tiny_config("s5", {"model.depth": 1}))
     plain = score(tmp_path, tmp_path, "val", "0")
-    fast = score(tmp_path, tmp_path, "val", "0", 2.0)
+    fast = score(tmp_path, tmp_path, "val", "0", Reading(2.0))
     stored = score(tmp_path, tmp_path, "val", "1")
     assert fast["seeds"]["0"]["loss"] == pytest.approx(stored["seeds"]["0"]["loss"], rel=1e-6)
     assert abs(fast["seeds"]["0"]["loss"] - plain["seeds"]["0"]["loss"]) > 1e-4
-    assert score(tmp_path, tmp_path, "val", "0", 2.0) == fast
+    assert score(tmp_path, tmp_path, "val", "0", Reading(2.0)) == fast
     assert read_results(tmp_path / RESULTS) == [plain, stored, fast]
     assert (plain["step_rescale"], fast["step_rescale"]) == (1.0, 2.0)
     assert "0 checkpoint at 1/2 of the sampling rate (rule step_rescale), smoke" in summary_line(fast)

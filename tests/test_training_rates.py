@@ -6,7 +6,7 @@ from tiny import tiny_config
 
 from data.spec import InputKind, TaskKind, TaskSpec
 from training.errors import ConfigError
-from training.results import _refuse_skipping, rescaled
+from training.reading import Reading, rescaled
 from training.state import Affine, initial_params_of_all, make_program
 from training.step import make_eval_step
 
@@ -50,8 +50,7 @@ def test_the_rule_is_recorded_and_the_option_is_whole():
 
 def test_only_samples_can_be_left_out():
     tokens = TaskSpec("words", TaskKind.CLASSIFICATION, InputKind.TOKENS, 6, 10, 3)
-    config = tiny_config("lru")
-    _refuse_skipping(make_program(config, tokens), 1)
-    _refuse_skipping(make_program(config, TASK), 2)
+    Reading(every=1).refuse_skipping(tokens)
+    Reading(every=2).refuse_skipping(TASK)
     with pytest.raises(ConfigError, match="--every=2: words has no samples that could be left out"):
-        _refuse_skipping(make_program(config, tokens), 2)
+        Reading(every=2).refuse_skipping(tokens)

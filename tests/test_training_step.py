@@ -214,7 +214,7 @@ def test_loss_is_that_of_numpy():
 
 
 def test_steps_without_a_label_count_for_nothing():
-    """Sums of labelled steps are those of as many records with one label; hits and numbers stand at their step."""
+    """Sums of labelled steps are those of as many records with one label; they stand at their step."""
     draw = np.random.default_rng(0)
     logits, weight = draw.normal(size=(3, 5, 4)).astype(np.float32), np.array([1, 0, 1], np.float32)
     labels = draw.integers(0, 4, (3, 5)).astype(np.int32)
@@ -222,8 +222,12 @@ def test_steps_without_a_label_count_for_nothing():
     found = score_labels(jnp.asarray(logits), jnp.asarray(labels), jnp.asarray(weight))
     labelled = (labels != NO_LABEL) & (weight[:, None] > 0)
     loss, correct = reference_scores(logits[labelled], labels[labelled], np.ones(labelled.sum()))
-    assert found.loss == pytest.approx(loss, rel=1e-5)
+    assert found.loss.sum() == pytest.approx(loss, rel=1e-5)
     assert found.correct.sum() == correct
+    for t in range(5):
+        at = labelled[:, t]
+        loss_t, correct_t = reference_scores(logits[at, t], labels[at, t], np.ones(at.sum())) if at.any() else (0, 0)
+        assert (found.loss[t], found.correct[t]) == (pytest.approx(loss_t, rel=1e-5), correct_t)
     np.testing.assert_array_equal(found.count, labelled.sum(0))
     assert found.mean_loss == pytest.approx(loss / labelled.sum(), rel=1e-5)
     assert found.accuracy == pytest.approx(correct / labelled.sum())

@@ -152,8 +152,13 @@ def test_a_language_model_from_training_to_its_record(tmp_path, monkeypatch):
         scores = record["seeds"][seed]
         assert scores["best_step"] == min(history, key=lambda step: history[step])
         assert scores["loss"] == pytest.approx(min(history.values()), rel=1e-6)
-        assert scores["bits"] == pytest.approx(scores["loss"] / math.log(2))
-        assert "interval" not in scores
+        assert scores["bits_per_character"] == pytest.approx(scores["loss"] / math.log(2))
+        assert not {"interval", "bits_per_byte"} & scores.keys()
+        assert (scores["nonfinite_step"], scores["spikes_per_1000"], scores["grad_norm_peak"]) == (None, None, None)
+        counts = (windows(1).gather(range(32))["lengths"][:, None] > np.arange(8)).sum(0)
+        assert np.dot(scores["loss_by_position"], counts) / counts.sum() == pytest.approx(scores["loss"])
+    assert all(row["tokens"] == row["step"] * config.train.batch_size * 8 for row in rows)
+    assert (record["window"], record["carried"], record["protocol"]) == (None, False, "windows of 8")
     assert record["mean"] == pytest.approx(np.mean([scores["loss"] for scores in record["seeds"].values()]))
     line = results.summary_line(record)
     assert line.startswith(f"val loss {record['mean']:.3f} +- {record['std']:.3f} nats (")

@@ -1,6 +1,6 @@
 """Exact means over a whole split."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -10,6 +10,7 @@ from jax.sharding import Mesh
 from data.batching import evaluation_batches
 from data.spec import TaskKind, TaskSpec
 from data.splits import Split
+from data.windows import Windows
 from training.loss import Sums
 from training.mesh import split_batch
 
@@ -19,19 +20,51 @@ def evaluate(
 ) -> dict[str, np.ndarray]:
     """Mean loss (nats) and accuracy of every seed over all labels of a split, summed in float64.
 
-    Where steps are labelled also `accuracy_by_step` (S, T), NaN at a step without a label.
+    Where steps are labelled also `loss_by_step` and `accuracy_by_step` (S, T), NaN at a step without a label.
     """
     placed = split_batch(mesh, seeds=False)
-    pending = [eval_step(params, stats, jax.device_put(b, placed)) for b in evaluation_batches(split, batch_size)]
+    return _means(eval_step(params, stats, jax.device_put(b, placed)) for b in evaluation_batches(split, batch_size))
+
+
+def evaluate_carried(
+    start: Callable[[Any], Any], carried_step: Callable[[Any, Any, Any], tuple[Sums, Any]], params: Any, split: Windows
+) -> dict[str, np.ndarray]:
+    """Mean loss (nats) and accuracy of every seed over all labels of consecutive windows, summed in float64.
+
+    Each window begins with the state in which the one before it ended, the first of a segment with the state before
+    any text. Where a label stands in its window means nothing, so there is nothing by step.
+    """
+    params = jax.device_put(params)
+    states = initial = start(params)
+    parts = []
+    for index in range(len(split)):
+        before = initial if split.starts_segment(index) else states
+        sums, states = carried_step(params, before, split.gather([index]))
+        parts.append(sums)
+    return without_steps(_means(parts))
+
+
+def without_steps(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The means over all labels alone."""
+    return {name: found[name] for name in ("loss", "accuracy")}
+
+
+def listed(values: np.ndarray) -> list[float | None]:
+    """For JSON: None at a step without a label, or where the value is not finite."""
+    return [float(value) if np.isfinite(value) else None for value in values]
+
+
+def _means(parts: Iterable[Sums]) -> dict[str, np.ndarray]:
+    """What `evaluate` returns, of sums per seed: none is fetched before the last one is under way."""
     loss, correct, count = (
-        np.sum([np.asarray(part, np.float64) for part in column], 0) for column in zip(*pending, strict=True)
+        np.sum([np.asarray(part, np.float64) for part in column], 0) for column in zip(*parts, strict=True)
     )
-    labels = count.reshape(len(loss), -1).sum(1)
-    found = {"loss": loss / labels, "accuracy": correct.reshape(len(loss), -1).sum(1) / labels}
+    totals = [sums.reshape(len(sums), -1).sum(1) for sums in (loss, correct, count)]
+    found = {"loss": totals[0] / totals[2], "accuracy": totals[1] / totals[2]}
     if count.ndim == 1:
         return found
     with np.errstate(invalid="ignore"):
-        return found | {"accuracy_by_step": correct / count}
+        return found | {"loss_by_step": loss / count, "accuracy_by_step": correct / count}
 
 
 def metric_of(task: TaskSpec) -> str:

@@ -17,6 +17,7 @@ from jax.sharding import Mesh
 
 from data.batching import seed_batches, steps_per_epoch, training_batch
 from data.prepared import Opened, open_data, smoke_data
+from data.spec import TaskKind
 from training import checkpoint
 from training.config import ExperimentConfig, OnNonFinite
 from training.errors import NonFiniteError
@@ -185,8 +186,11 @@ class Run:
 
     def _write(self, step: int, seed: int, split: str, values: dict[str, Any]) -> None:
         data = {"data": "smoke"} if self.config.data.smoke else {}
+        task, batch_size = self.program.task, self.config.train.batch_size
+        # What was read so far: steps count updates.
+        tokens = {"tokens": step * batch_size * task.length} if task.kind is TaskKind.LANGUAGE else {}
         seconds = round(time.monotonic() - self.began, 3)
-        self.metrics.write({"step": step, "seed": seed, "split": split, **values, **data, "seconds": seconds})
+        self.metrics.write({"step": step, "seed": seed, "split": split, **tokens, **values, **data, "seconds": seconds})
 
     def _evaluate(self, state: TrainState, step: int) -> TrainState:
         """Validation of all seeds; keeps each one's best."""

@@ -12,17 +12,17 @@ from data.spec import NO_LABEL
 class Sums(NamedTuple):
     """Sums over records: negative log-likelihood in nats, hits, and number of labels.
 
-    Where steps are labelled, hits and numbers are those of each step.
+    Where steps are labelled, they are those of each step.
     """
 
-    loss: Float[Array, ""]
+    loss: Float[Array, "*T"]
     correct: Float[Array, "*T"]
     count: Float[Array, "*T"]
 
     @property
     def mean_loss(self) -> Float[Array, ""]:
         """Mean over all labels."""
-        return self.loss / self.count.sum()
+        return self.loss.sum() / self.count.sum()
 
     @property
     def accuracy(self) -> Float[Array, ""]:
@@ -38,4 +38,4 @@ def score_labels(logits: Float[Array, "B *T K"], labels: Int[Array, "B *T"], wei
         counted *= weight.reshape(-1, *[1] * (labels.ndim - 1))
     nll = optax.softmax_cross_entropy_with_integer_labels(logits, jnp.where(labelled, labels, 0))
     correct = jnp.argmax(logits, -1) == labels
-    return Sums((counted * nll).sum(), (counted * correct).sum(0), counted.sum(0))
+    return Sums((counted * nll).sum(0), (counted * correct).sum(0), counted.sum(0))

@@ -2,61 +2,83 @@
 
 import dataclasses
 import json
-import math
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from data.prepared import Opened
 from data.registry import read_name, resolved_choices
-from data.spec import InputKind, TaskKind
+from data.spec import TaskKind
+from data.splits import Split
+from data.windows import Windows
 from training import checkpoint
-from training.config import ExperimentConfig
 from training.errors import ConfigError
-from training.evaluate import binomial_interval, bits, evaluate, guesses_line, interval_text, metric_of
+from training.evaluate import (
+    binomial_interval,
+    bits,
+    evaluate,
+    evaluate_carried,
+    guesses_line,
+    interval_text,
+    listed,
+    metric_of,
+    without_steps,
+)
 from training.files import write_json
+from training.language import bits_by_unit, bytes_per_label, metrics_of, smoothness
 from training.loop import load_data
 from training.mesh import make_mesh
+from training.reading import PLAIN, Reading, has_cache, rate_option
 from training.start import abstract_state
-from training.state import Affine, Program, TrainState, make_program
-from training.step import make_eval_step
-from training.workdir import CHECKPOINTS, RESULTS, read_config, refuse_other_data
+from training.state import Affine, Best, Program, TrainState, make_program
+from training.step import make_carried_steps, make_eval_step
+from training.workdir import CHECKPOINTS, METRICS, RESULTS, read_config, refuse_other_data
 
 Record = dict[str, Any]
 
 
-def score(workdir: Path, data_dir: Path, split: str, which: str, step_rescale: float = 1.0, every: int = 1) -> Record:
+class Scored(NamedTuple):
+    """The records that were scored, the means over them of every seed, and the step of each one's parameters.
+
+    last: the updates that the run had done. alive: whether each seed was after them.
+    """
+
+    split: Split
+    means: dict[str, np.ndarray]
+    steps: np.ndarray
+    last: int
+    alive: np.ndarray
+
+
+def score(workdir: Path, data_dir: Path, split: str, which: str, reading: Reading = PLAIN) -> Record:
     """Scores `which` ("best": each seed's own, "last", or a step) on a split and records it.
 
-    step_rescale: see `rescaled`. every: take every so many samples of the normalised input, with steps rescaled by as
-    much again; no filter comes before, as in the published test at 8 kHz. A record of the same split, checkpoint,
-    rescale and samples is replaced. Raises ConfigError if there is no such run or checkpoint, a layer that knows no
-    rates, inputs that are no samples, DataError if the data are missing.
+    A record of the same split, checkpoint and reading is replaced. Raises ConfigError if there is no such run or
+    checkpoint, or its model cannot read so, DataError if the data are missing.
     """
     config, run = read_config(workdir)
-    if every < 1:
-        raise ConfigError(f"--every={every}: expected at least 1")
-    config = rescaled(config, step_rescale * every)
+    config = reading.applied(config)
     step = _step(which)
     read_results(workdir / RESULTS)  # damage is said before the work and not after it
     data = load_data(config, data_dir)
     refuse_other_data(workdir, run, data.content_sha256)
     program = make_program(config, data.spec, data.affine and Affine(*data.affine))
-    _refuse_skipping(program, every)
+    reading.refuse_skipping(program.task)
     restored = checkpoint.restore(workdir / CHECKPOINTS, abstract_state(program), step, read_only=True)
     if restored is None:
         raise ConfigError(f"{workdir} has no checkpoint yet: train it first")
     state: TrainState = restored.tree
-    source = state.best if which == "best" else state
-    mesh = make_mesh(config.train.eval_batch_size, "train.eval_batch_size")
-    size = config.train.eval_batch_size
-    found = evaluate(make_eval_step(program, every), source.params, source.stats, data.splits[split], size, mesh)
+    records = reading.scored_split(data.splits[split], config.model)
+    means = _means(program, reading, state.best if which == "best" else state, records)
     steps = np.asarray(state.best.step) if which == "best" else np.full(len(config.seeds), restored.step)
-    record = _record(program, data, split, which, steps, np.asarray(state.alive), found)
-    record |= {"step_rescale": step_rescale, "every": every}
-    if step_rescale * every != 1:
-        record["rule"] = _rate_option(config)
+    scored = Scored(records, means, steps, restored.step, np.asarray(state.alive))
+    record = _record(program, data, split, which, scored)
+    record |= {"step_rescale": reading.step_rescale, "every": reading.every}
+    if reading.step_rescale * reading.every != 1:
+        record["rule"] = rate_option(config)
+    if program.task.kind is TaskKind.LANGUAGE:
+        _add_language(record, program, data, reading, scored, metrics_of(workdir / METRICS))
     if repairs := [*restored.meta["repairs"], *restored.repairs]:
         record["repairs"] = repairs
     others = [other for other in read_results(workdir / RESULTS) if _key(other) != _key(record)]
@@ -64,38 +86,15 @@ def score(workdir: Path, data_dir: Path, split: str, which: str, step_rescale: f
     return record
 
 
-def _refuse_skipping(program: Program, every: int) -> None:
-    if every > 1 and (program.task.input_kind, program.task.kind) != (InputKind.CHANNELS, TaskKind.CLASSIFICATION):
-        raise ConfigError(f"--every={every}: {program.task.name} has no samples that could be left out")
-
-
-def _rate_option(config: ExperimentConfig) -> str:
-    """The option by which a layer reads another sampling rate. Raises ConfigError for one that knows no rates."""
-    for option in ("step_rescale", "held"):
-        if option in config.model.options:
-            return option
-    raise ConfigError(f"another sampling rate: layer {config.model.layer} has no step size and no rule for one")
-
-
-def rescaled(config: ExperimentConfig, factor: float) -> ExperimentConfig:
-    """The config that takes `factor` steps of training in one: the same parameters at another sampling rate.
-
-    2 is for inputs of half the rate. S5 multiplies its step sizes; RotRNN and the LRU, which have none, hold an input
-    for `factor` steps (`scans.held_system`). Raises ConfigError for another layer, a factor that is not positive, or
-    not whole where inputs are held.
-    """
-    if factor == 1:
-        return config
-    options, option = config.model.options, _rate_option(config)
-    if not math.isfinite(factor):
-        raise ConfigError(f"--step_rescale={factor}: expected a finite number")
-    if option == "held" and factor != round(factor):
-        raise ConfigError(f"--step_rescale={factor}: layer {config.model.layer} holds inputs for whole steps")
-    options = options | {option: type(options[option])(factor * options[option])}
-    try:
-        return dataclasses.replace(config, model=dataclasses.replace(config.model, options=options))
-    except ValueError as error:
-        raise ConfigError(f"--step_rescale={factor}: {error}") from error
+def _means(program: Program, reading: Reading, source: TrainState | Best, split: Split) -> dict[str, np.ndarray]:
+    """The means over a split, under the parameters and running averages of `source`."""
+    if reading.carried and not has_cache(program.config.model):
+        assert isinstance(split, Windows)
+        return evaluate_carried(*make_carried_steps(program), source.params, split)
+    size = program.config.train.eval_batch_size
+    mesh = make_mesh(size, "train.eval_batch_size")
+    means = evaluate(make_eval_step(program, reading.every), source.params, source.stats, split, size, mesh)
+    return without_steps(means) if reading.carried else means
 
 
 def _step(which: str) -> int | None:
@@ -106,26 +105,19 @@ def _step(which: str) -> int | None:
     return int(which)
 
 
-def _record(
-    program: Program,
-    data: Opened,
-    split: str,
-    which: str,
-    steps: np.ndarray,
-    alive: np.ndarray,
-    found: dict[str, np.ndarray],
-) -> Record:
-    config, metric, count = program.config, metric_of(program.task), len(data.splits[split])
-    accuracy, by_step, compared = found["accuracy"], found.get("accuracy_by_step"), found[metric]
+def _record(program: Program, data: Opened, split: str, which: str, scored: Scored) -> Record:
+    config, metric, count = program.config, metric_of(program.task), len(scored.split)
+    loss, accuracy, compared = (scored.means[name] for name in ("loss", "accuracy", metric))
+    by_step = scored.means.get("accuracy_by_step")
     selected = "lowest validation loss" if metric == "loss" else "best validation accuracy"
     seeds = {
         str(seed): {
             "accuracy": float(accuracy[i]),
-            "loss": float(found["loss"][i]) if np.isfinite(found["loss"][i]) else None,
-            "best_step" if which == "best" else "step": int(steps[i]),
-            **_certainty(metric, found, i, count),
-            "alive": bool(alive[i]),
-            **({"accuracy_by_step": _by_step(by_step[i])} if by_step is not None else {}),
+            "loss": float(loss[i]) if np.isfinite(loss[i]) else None,
+            "best_step" if which == "best" else "step": int(scored.steps[i]),
+            **({"interval": list(binomial_interval(float(accuracy[i]), count))} if metric == "accuracy" else {}),
+            "alive": bool(scored.alive[i]),
+            **({"accuracy_by_step": listed(by_step[i])} if by_step is not None else {}),
         }
         for i, seed in enumerate(config.seeds)
     }
@@ -148,17 +140,28 @@ def _record(
     }
 
 
-def _certainty(metric: str, found: dict[str, np.ndarray], seed: int, count: int) -> Record:
-    """Beside an accuracy of `count` records its interval; of text, whose labels are many, the loss in bits instead."""
-    if metric == "accuracy":
-        return {"interval": list(binomial_interval(float(found["accuracy"][seed]), count))}
-    loss = found["loss"][seed]
-    return {"bits": float(bits(loss)) if np.isfinite(loss) else None}
+def _add_language(
+    record: Record, program: Program, data: Opened, reading: Reading, scored: Scored, rows: list[dict[str, Any]]
+) -> None:
+    """What the record of a language model says besides: how the text was read; of every seed the loss in bits and by
+    position, and how smoothly it trained, from the `rows` of its run."""
+    protocol = reading.protocol(scored.split, program.config.model)
+    record |= {"window": reading.window, "carried": reading.carried, "protocol": protocol}
+    if _is_other_protocol(record):
+        record["policy"] += f", scored in {protocol}"
+    label_bytes = None if data.token_bytes is None else bytes_per_label(scored.split, data.token_bytes)
+    by_position = scored.means.get("loss_by_step")
+    for i, seed in enumerate(program.config.seeds):
+        values = record["seeds"][str(seed)]
+        values |= bits_by_unit(float(scored.means["loss"][i]), label_bytes)
+        if by_position is not None:
+            values["loss_by_position"] = listed(by_position[i])
+        values |= smoothness(rows, seed, scored.last, alive=bool(scored.alive[i]))
 
 
-def _by_step(accuracy: np.ndarray) -> list[float | None]:
-    """None at a step without a label."""
-    return [None if np.isnan(value) else float(value) for value in accuracy]
+def _is_other_protocol(record: Record) -> bool:
+    """Whether a text was read otherwise than in the evaluations of training."""
+    return record.get("window") is not None or record.get("carried", False)
 
 
 def read_results(path: Path) -> list[Record]:
@@ -173,8 +176,9 @@ def read_results(path: Path) -> list[Record]:
     return records
 
 
-def _key(record: Record) -> tuple[str, str, float, int]:
-    return record["split"], record["checkpoint"], record["step_rescale"], record.get("every", 1)
+def _key(record: Record) -> tuple:
+    read = (record.get(field.name, field.default) for field in dataclasses.fields(Reading))
+    return record["split"], record["checkpoint"], *read
 
 
 def summary_line(record: Record) -> str:
@@ -186,9 +190,10 @@ def summary_line(record: Record) -> str:
     factor = record["step_rescale"] * record["every"]
     rate = "" if factor == 1 else f" at 1/{factor:g} of the sampling rate (rule {record['rule']})"
     partial = " (partial data)" if record["partial"] and record["data"] != "smoke" else ""
+    protocol = f", {record['protocol']}" if _is_other_protocol(record) else ""
     return (
         f"{record['split']} {_mean_text(record)} over {len(record['seeds'])} seed(s), "
-        f"{record['checkpoint']} checkpoint{rate}, {record['data']}{partial}; "
+        f"{record['checkpoint']} checkpoint{rate}{protocol}, {record['data']}{partial}; "
         f"{_interval_text(record)}{guesses_line(record['baselines'], record['metric'])}{halted}"
     )
 

@@ -10,11 +10,17 @@ from flax import nnx
 from jax import lax
 
 from data.spec import NO_LABEL
+from models.language_model import LanguageModel
 from models.norm import Moments, Stats, running
 from training.loss import Sums, score_labels
 from training.optim import path_names
 from training.rng import Stream, stream_key
 from training.state import Best, Params, Program, TrainState, features
+
+States = Any
+"""The carried states of all seeds, see `models.language_model.States`."""
+
+CarriedStep = Callable[[Params, States, Any], tuple[Sums, States]]
 
 FINE = -1
 """Value of `StepMetrics.bad` when everything is finite."""
@@ -138,6 +144,27 @@ def make_eval_step(program: Program, every: int = 1) -> Callable[[Params, Stats,
         return map_seeds(one_seed, params, stats)
 
     return jax.jit(eval_step)
+
+
+def make_carried_steps(program: Program) -> tuple[Callable[[Params], States], CarriedStep]:
+    """The states of all seeds before a text, and (parameters and states of all seeds, a batch of one window for all)
+    -> (sums per seed, states after the window); dropout off.
+    """
+
+    def model(params) -> LanguageModel:
+        return nnx.merge(program.graphdef, params)
+
+    def start(params):
+        return map_seeds(lambda params: model(params).initial_state(1), params)
+
+    def carried_step(params, states, batch):
+        def one_seed(params, state):
+            output = model(params)(batch["inputs"], batch["lengths"], state)
+            return score_labels(output.logits, batch["labels"], None), output.state
+
+        return map_seeds(one_seed, params, states)
+
+    return jax.jit(start), jax.jit(carried_step)
 
 
 def make_probe_step(program: Program, times: tuple[int, ...]) -> Callable[[Params, Any], list[dict[str, jax.Array]]]:
