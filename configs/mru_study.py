@@ -29,6 +29,9 @@ TRAINING = {
     "b2": 0.99,
     "dropout": 0.0,
 }
+LONGEST = 4 * TRAINING["window"]
+"""The longest windows in which the models are scored."""
+
 VARIANTS = ("identity", "determinant", "ldu", "qr_cayley", "qr_expm", "orthogonal_cayley", "orthogonal_expm")
 DIAGONAL = {"state_size": 128, "direction": "forward"}
 NORMALISED = {"state_scan": "rescaled", "output_norm": "frobenius"}
@@ -78,6 +81,8 @@ def get_config(argument: str | None = None) -> ConfigDict:
     )
     config["seeds"] = given["seeds"]
     config["train"].update(log_every=1, eval_batch_size=64)
+    if model[0] == "attention":
+        config["model"]["options"].update(max_length=LONGEST)
     if model[0] == "mru":
         config["optim"].update(w_in_rate=given["share"], w_in_scaling=given["scaling"])
         if given["scaling"] == "published":

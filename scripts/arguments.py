@@ -1,6 +1,7 @@
 """Command lines of scripts: what is wrong with them is said in one line."""
 
 import argparse
+from collections.abc import Callable
 from typing import NoReturn
 
 
@@ -25,3 +26,15 @@ def positive(text: str) -> int:
     if not (text.isdecimal() and int(text) > 0):
         raise argparse.ArgumentTypeError(f"{text!r} should be a whole number of at least 1")
     return int(text)
+
+
+def some_of(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
+    """Names of `known`, separated by commas."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        names = tuple(text.split(","))
+        if unknown := [name for name in names if name not in known]:
+            raise argparse.ArgumentTypeError(f"unknown {unknown[0]!r}: expected some of {', '.join(known)}")
+        return names
+
+    return parse

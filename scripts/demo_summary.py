@@ -1,8 +1,6 @@
 """Figure and tables of the demo, made from its run folders alone."""
 
 import math
-import os
-import platform
 import statistics
 import time
 from collections.abc import Sequence
@@ -11,6 +9,7 @@ from typing import Any
 
 from configs import demo
 from scripts import figures
+from scripts.workers import machine
 from training.errors import ConfigError
 from training.files import write_atomically, write_json
 from training.results import read_results
@@ -203,4 +202,4 @@ def _markdown(overview: str, meaning: str, cells: Sequence[dict[str, Any]]) -> s
 
 
 def _machine() -> str:
-    return f"{os.cpu_count()} cores ({platform.machine()}, {platform.system()}), {time.strftime('%Y-%m-%d')}"
+    return f"{machine()}, {time.strftime('%Y-%m-%d')}"

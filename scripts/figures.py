@@ -1,6 +1,8 @@
 """Figures. The only module that imports matplotlib."""
 
-from collections.abc import Sequence
+import itertools
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,3 +68,72 @@ def _draw(axis, panel: Panel) -> None:
         axis.plot(curve.steps, curve.gain, color=colour, linewidth=0.9, linestyle=(0, (4, 2)))
     axis.grid(axis="y", color="0.92", linewidth=0.6)
     axis.spines[["top", "right"]].set_visible(False)
+
+
+FAMILIES = {
+    "mlp": "#5c5c5c",
+    "attention": "#0b3c5d",
+    "linear_attention": "#3a8fb7",
+    "rotrnn": "#3a7d44",
+    "lru": "#8ab17d",
+    "s5": "#edae49",
+    "mru_identity": "#000000",
+    "mru_determinant": "#7b5ea7",
+    "mru_ldu": "#d1495b",
+    "mru_qr": "#e07a5f",
+    "mru_orthogonal": "#c77dba",
+}
+"""Colours of language models: a model has that of the longest name that it starts with, and a dash for each like it."""
+DASHES = ("-", (0, (5, 2)), (0, (1, 1.2)))
+
+
+def language_losses(finals: Mapping[str, dict], window: int, path: Path) -> None:
+    """Loss over updates, in training and validation, and over the position in windows of training and four times that.
+
+    finals: model -> curves `train` and `val`, (update, loss), and `by_position_longest`, loss at each position.
+    """
+    figure, (train, val, position) = plt.subplots(1, 3, figsize=(10, 4.6), sharey=True)
+    styles = _styles(list(finals))
+    for model, final in finals.items():
+        for axis, curve in ((train, final["train"]), (val, final["val"])):
+            axis.plot(*zip(*curve, strict=True), linewidth=1.2, **styles[model])
+        smooth = _averaged(final["by_position_longest"])
+        position.plot(*zip(*smooth, strict=True), linewidth=1.2, **styles[model])
+    position.axvline(window, color="0.7", linewidth=0.8, zorder=0)
+    position.set_xscale("log", base=2)
+    for axis, title, label in (
+        (train, "training", "update"),
+        (val, "validation", "update"),
+        (position, "validation, by position", "position in a window (line: trained length)"),
+    ):
+        axis.set_title(title, fontsize=10)
+        axis.set_xlabel(label)
+        axis.set_ylim(1.7, 3.0)
+        axis.grid(axis="y", color="0.92", linewidth=0.6)
+        axis.spines[["top", "right"]].set_visible(False)
+    train.set_ylabel("loss / nats per character")
+    keys = [Line2D([], [], label=model, **style) for model, style in styles.items()]
+    figure.legend(handles=keys, loc="lower center", ncol=5, frameon=False, fontsize=8)
+    figure.tight_layout(rect=(0, 0.04 + 0.045 * -(-len(keys) // 5), 1, 1))
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+
+
+def _styles(models: Sequence[str]) -> dict[str, dict]:
+    families = {model: max((f for f in FAMILIES if model.startswith(f)), key=len) for model in models}
+    return {
+        model: {
+            "color": FAMILIES[family],
+            "linestyle": DASHES[[m for m in models if families[m] == family].index(model) % len(DASHES)],
+        }
+        for model, family in families.items()
+    }
+
+
+def _averaged(losses: Sequence[float]) -> list[tuple[float, float]]:
+    """(position from 1, mean loss), over ranges that grow with the position: single losses are noisy."""
+    edges = sorted({round(2 ** (k / 3)) for k in range(1 + round(3 * math.log2(len(losses) + 1)))})
+    return [
+        (math.sqrt(low * (high - 1)), sum(losses[low - 1 : high - 1]) / (high - low))
+        for low, high in itertools.pairwise(edges)
+    ]

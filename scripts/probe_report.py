@@ -1,7 +1,5 @@
 """The page of the probes, made from docs/probes.json alone: what theory says beside what was measured."""
 
-import os
-import platform
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -72,11 +70,6 @@ def report(records: Sequence[Record]) -> str:
     by_task = {task: [r for r in records if r["task"] == task] for task in probes.TASKS}
     sections = [_section(task, found) for task, found in by_task.items() if found]
     return "\n".join([_head(records), _by_means(records), *sections, _agreement(records)])
-
-
-def machine() -> str:
-    """What the numbers were made on."""
-    return f"{os.cpu_count()} cores ({platform.machine()}, {platform.system()})"
 
 
 def _head(records: Sequence[Record]) -> str:

@@ -9,13 +9,12 @@ at a time. Finished cells are kept in docs/probes.json, from which docs/probes.m
 again unless their config has changed. Interrupted, it goes on where it stopped.
 """
 
-import argparse
 import dataclasses
 import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,11 +22,11 @@ import numpy as np
 
 from configs import probes
 from scripts import prepare_data
-from scripts.arguments import Parser
-from scripts.cells import scored, trained
-from scripts.probe_report import GROUPS, LIMIT, SOLVED, THEORY, YES, Record, machine, report
+from scripts.arguments import Parser, some_of
+from scripts.cells import scored
+from scripts.probe_report import GROUPS, LIMIT, SOLVED, THEORY, YES, Record, report
 from scripts.progress import Progress
-from scripts.workers import run_all, take_one_core
+from scripts.workers import machine, run_all, take_one_core
 from training import cli
 from training.config import SCHEMA, from_config_dict, to_plain
 from training.describe import warn_unused_gpu
@@ -62,8 +61,8 @@ def main(argv: Sequence[str]) -> None:
     parser = Parser("probe_table", __doc__)
     parser.add_argument("--out", type=cli.folder, default=Path("runs/probes"))
     parser.add_argument("--data_dir")
-    parser.add_argument("--tasks", type=_some_of(probes.TASKS), default=probes.TASKS)
-    parser.add_argument("--layers", type=_some_of(tuple(probes.LAYERS)), default=tuple(probes.LAYERS))
+    parser.add_argument("--tasks", type=some_of(probes.TASKS), default=probes.TASKS)
+    parser.add_argument("--layers", type=some_of(tuple(probes.LAYERS)), default=tuple(probes.LAYERS))
     arguments = parser.parse_args(argv[1:])
     data_dir = cli.data_dir(arguments.data_dir)
     cells = [Cell(task, layer, arguments.out, data_dir) for task in arguments.tasks for layer in arguments.layers]
@@ -86,16 +85,6 @@ def rates_of(cell: Cell) -> tuple[float, ...]:
     """The search: the rates of a cell in the order in which they are tried."""
     may = cell.task in GROUPS and THEORY[cell.layer].get(cell.task) in (YES, LIMIT)
     return (*probes.RATES, probes.ONE_MORE) if may else probes.RATES
-
-
-def _some_of(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
-    def parse(text: str) -> tuple[str, ...]:
-        names = tuple(text.split(","))
-        if unknown := [name for name in names if name not in known]:
-            raise argparse.ArgumentTypeError(f"unknown {unknown[0]!r}: expected some of {', '.join(known)}")
-        return names
-
-    return parse
 
 
 def _recorded(out: Path, data_dir: Path) -> dict[tuple[str, str], Record]:
@@ -169,8 +158,8 @@ def _solved(val: Record) -> int:
 
 def _scores(cell: Cell, rate: float) -> dict[str, Record]:
     """Trains a cell at a rate and scores it on val and test, unless that was done."""
-    trained(cell.config(rate), cell.folder(rate), cell.data_dir, ("val", "test"), ("last",))
-    return scored(cell.folder(rate), "last")
+    config, folder = cell.config(rate), cell.folder(rate)
+    return {split: scored(config, folder, cell.data_dir, split, "last") for split in ("val", "test")}
 
 
 def _curve(folder: Path) -> list[tuple[int, float]]:

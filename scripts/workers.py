@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import platform
 from collections.abc import Callable, Iterator, Sequence
 
 from data.parallel import Job, Result, ordered_map
@@ -33,3 +34,8 @@ def take_one_core() -> None:
     if multiprocessing.parent_process() is not None and len(ours) > 1 and hasattr(os, "sched_setaffinity"):
         number = int(multiprocessing.current_process().name.rpartition("-")[2])
         os.sched_setaffinity(0, {ours[number % len(ours)]})
+
+
+def machine() -> str:
+    """What numbers are made on."""
+    return f"{os.cpu_count()} cores ({platform.machine()}, {platform.system()})"

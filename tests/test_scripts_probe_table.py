@@ -133,7 +133,7 @@ def test_a_cell_tries_rates_until_a_seed_solves_it(tmp_path, monkeypatch):
         (folder / "metrics.jsonl").write_text('{"step": 0, "seed": 0, "split": "val", "accuracy": 0.25}\n')
         raise NonFiniteError("no seed is left")
 
-    def score(folder, data_dir, split, which):
+    def score(folder, data_dir, split, which, reading):
         seeds = {
             str(i): {"accuracy": value, "accuracy_by_step": [None] * 39 + [value] * 121, "alive": False}
             for i, value in enumerate(found[trained[-1]])
@@ -141,7 +141,9 @@ def test_a_cell_tries_rates_until_a_seed_solves_it(tmp_path, monkeypatch):
         mean = sum(found[trained[-1]]) / 2
         known = json.loads((folder / RESULTS).read_text()) if (folder / RESULTS).exists() else []
         new = {"split": split, "checkpoint": which, "step_rescale": 1.0, "seeds": seeds, "mean": mean}
-        (folder / RESULTS).write_text(json.dumps([*known, new | {"baselines": {"majority": 0.5}}]))
+        new |= {"baselines": {"majority": 0.5}}
+        (folder / RESULTS).write_text(json.dumps([*known, new]))
+        return new
 
     monkeypatch.setattr("training.loop.train", train)
     monkeypatch.setattr("training.results.score", score)

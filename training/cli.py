@@ -1,7 +1,7 @@
 """Command lines: flags in, one line and an exit code out.
 
-0 done; 2 refused, the user's mistake; 3 stopped on a non-finite value; 130 interrupted from the keyboard. Anything else
-is a bug and shows its traceback.
+0 done; 2 refused, the user's mistake; 3 stopped on a non-finite value; 75 asked to stop, and saved; 130 interrupted
+from the keyboard. Anything else is a bug and shows its traceback.
 """
 
 import difflib
@@ -16,9 +16,9 @@ from typing import Any
 from absl import flags
 
 from data.errors import DataError
-from training.errors import ConfigError, NonFiniteError
+from training.errors import ConfigError, NonFiniteError, PreemptedError
 
-DONE, REFUSED, NOT_FINITE, INTERRUPTED = 0, 2, 3, 130
+DONE, REFUSED, NOT_FINITE, PREEMPTED, INTERRUPTED = 0, 2, 3, 75, 130
 
 
 def parse(argv: Sequence[str]) -> None:
@@ -102,6 +102,9 @@ def guarded(main: Callable[[Sequence[str]], None], argv: Sequence[str]) -> int:
     except NonFiniteError as error:
         print(f"stopped: {error}", file=sys.stderr)
         return NOT_FINITE
+    except PreemptedError as error:
+        print(error, file=sys.stderr)
+        return PREEMPTED
     return DONE
 
 

@@ -10,3 +10,7 @@ class ConfigError(Exception):
 
 class NonFiniteError(Exception):
     """Training met a NaN or an infinity: one line naming seed, step, layer and tensor, exit 3."""
+
+
+class PreemptedError(Exception):
+    """Training was asked to stop, and saved before it did: one line naming the step, exit 75."""

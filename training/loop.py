@@ -6,7 +6,7 @@ fetched one step late, so that the device never waits for the log; before an eva
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from data.prepared import Opened, open_data, smoke_data
 from data.spec import TaskKind
 from training import checkpoint
 from training.config import ExperimentConfig, OnNonFinite
-from training.errors import NonFiniteError
+from training.errors import NonFiniteError, PreemptedError
 from training.evaluate import bits, evaluate, guesses_line, interval_text, metric_of, selection_values
 from training.mesh import make_mesh, replicated, split_batch
 from training.optim import parameter_table
@@ -54,10 +54,12 @@ def load_data(config: ExperimentConfig, data_dir: Path) -> Opened:
     return smoke_data(request) if config.data.smoke else open_data(request, data_dir)
 
 
-def train(config: ExperimentConfig, workdir: Path, data_dir: Path) -> None:
+def train(config: ExperimentConfig, workdir: Path, data_dir: Path, to_stop: Callable[[], bool] = lambda: False) -> None:
     """Trains to the end, from the newest checkpoint if there is one.
 
-    Raises ConfigError and DataError before anything is written if the run cannot start, NonFiniteError if it stops.
+    to_stop: asked after every step whether to save and stop there.
+    Raises ConfigError and DataError before anything is written if the run cannot start, NonFiniteError if it stops,
+    PreemptedError if it was asked to.
     """
     data = load_data(config, data_dir)
     program = make_program(config, data.spec, data.affine and Affine(*data.affine))
@@ -69,7 +71,7 @@ def train(config: ExperimentConfig, workdir: Path, data_dir: Path) -> None:
     with alone(workdir), contextlib.closing(RunLog(workdir / LOG)) as log:
         for line in warnings:
             log.say(line)
-        Run(program, data, workdir, times, mesh, log).go()
+        Run(program, data, workdir, times, mesh, log, to_stop).go()
 
 
 class Run:
@@ -83,10 +85,11 @@ class Run:
         times: tuple[int, ...],
         mesh: Mesh,
         log: RunLog,
+        to_stop: Callable[[], bool],
     ):
         config = program.config
         self.program, self.config, self.splits, self.workdir, self.log = program, config, data.splits, workdir, log
-        self.mesh = mesh
+        self.mesh, self.to_stop = mesh, to_stop
         self.train_step = make_train_step(program)
         self.eval_step = make_eval_step(program)
         self.probe_step = make_probe_step(program, times)
@@ -142,8 +145,10 @@ class Run:
             for step, batch in enumerate(self._batches(start), start=start + 1):
                 state, metrics = self.train_step(state, batch, jnp.asarray(step - 1, jnp.int32))
                 last = step == total
+                stopping = not last and self.to_stop()
                 due = step % train.probe_every == 0 or last
                 evaluating, saving = (last or step % every == 0 for every in (train.eval_every, train.checkpoint_every))
+                saving |= stopping
                 probe = self.probe_step(state.params, self.probe_inputs) if due else None
                 previous, pending = pending, Pending(step, metrics, probe)
                 trouble = self._flush(previous, state, progress)
@@ -155,6 +160,8 @@ class Run:
                 self._stop_on(trouble, state, step)
                 if saving:
                     self._save(state, step)
+                if stopping:
+                    raise PreemptedError(f"stopped at step {step} of {total} and saved: the same command goes on there")
         finally:
             progress.close()
 

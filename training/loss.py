@@ -19,16 +19,6 @@ class Sums(NamedTuple):
     correct: Float[Array, "*T"]
     count: Float[Array, "*T"]
 
-    @property
-    def mean_loss(self) -> Float[Array, ""]:
-        """Mean over all labels."""
-        return self.loss.sum() / self.count.sum()
-
-    @property
-    def accuracy(self) -> Float[Array, ""]:
-        """Share of hits among all labels."""
-        return self.correct.sum() / self.count.sum()
-
 
 def score_labels(logits: Float[Array, "B *T K"], labels: Int[Array, "B *T"], weight: Float[Array, " B"] | None) -> Sums:
     """-log softmax(logits)[label] and argmax == label where there is a label, records weighted (None: 1 each)."""

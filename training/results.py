@@ -176,6 +176,12 @@ def read_results(path: Path) -> list[Record]:
     return records
 
 
+def find_record(records: list[Record], split: str, checkpoint: str, reading: Reading = PLAIN) -> Record | None:
+    """The record of a split and a checkpoint that was read so, if there is one."""
+    wanted = (split, checkpoint, *dataclasses.astuple(reading))
+    return next((record for record in records if _key(record) == wanted), None)
+
+
 def _key(record: Record) -> tuple:
     read = (record.get(field.name, field.default) for field in dataclasses.fields(Reading))
     return record["split"], record["checkpoint"], *read
