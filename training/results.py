@@ -38,7 +38,7 @@ def score(workdir: Path, data_dir: Path, split: str, which: str, step_rescale: f
     if every < 1:
         raise ConfigError(f"--every={every}: expected at least 1")
     config = rescaled(config, step_rescale * every)
-    step = _step(which)
+    step = asked_step(which)
     read_results(workdir / RESULTS)  # damage is said before the work and not after it
     data = load_data(config, data_dir)
     refuse_other_data(workdir, run, data.content_sha256)
@@ -98,7 +98,8 @@ def rescaled(config: ExperimentConfig, factor: float) -> ExperimentConfig:
         raise ConfigError(f"--step_rescale={factor}: {error}") from error
 
 
-def _step(which: str) -> int | None:
+def asked_step(which: str) -> int | None:
+    """The step that --checkpoint names, None for best and last. Raises ConfigError for anything else."""
     if which in ("best", "last"):
         return None
     if not which.isdecimal():
