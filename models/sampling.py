@@ -6,6 +6,7 @@ The cost of a token does not depend on how many came before, except in the mode 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, assert_never
 
 import jax
@@ -107,20 +108,9 @@ class Sampler:
             raise SamplingError(f"top_k={drawing.top_k}: the vocabulary has {vocabulary} tokens")
         if mode is Mode.RESET and end_of_text is None:
             raise SamplingError("mode=reset: nothing separates the texts that this model was trained on")
-        self.params, self.window, self.mode = params, window, mode
+        self.graphdef, self.params, self.window, self.drawing, self.mode = graphdef, params, window, drawing, mode
         self.capacity, self.end_of_text = capacity, end_of_text
-
-        def read(params: Params, tokens: Int[Array, "1 T"], state: States) -> tuple[Array, States]:
-            output = nnx.merge(graphdef, params)(tokens, jnp.full(1, tokens.shape[1]), state)
-            return output.logits[:, -1], output.state
-
-        def choose(logits: Float[Array, "1 V"], key: jax.Array) -> tuple[Int[Array, " 1"], jax.Array]:
-            key, drawn = jax.random.split(key)
-            return draw(logits, drawn, drawing), key
-
-        self.fresh_state: States = jax.jit(lambda: nnx.merge(graphdef, params).initial_state(1))()
-        self._step = jax.jit(lambda params, token, state: nnx.merge(graphdef, params).step(token, state))
-        self._read, self._choose = jax.jit(read), jax.jit(choose)
+        self.fresh_state: States = nnx.merge(graphdef, params).initial_state(1)
 
     def start(self, tokens: np.ndarray, key: jax.Array) -> Place:
         """After the first tokens of a text, at least one. Raises SamplingError if they are too many for the state."""
@@ -142,7 +132,7 @@ class Sampler:
 
     def _tokens(self, place: Place, count: int) -> Iterator[tuple[int, Place]]:
         for _ in range(count):
-            drawn, key = self._choose(place.logits, place.key)
+            drawn, key = _choose(place.logits, place.key, self.drawing)
             token = int(drawn[0])
             place = self._after(token, place._replace(key=key))
             yield token, place
@@ -162,7 +152,7 @@ class Sampler:
             case unreachable:
                 assert_never(unreachable)
         self._refuse_overflow(place.length + 1)
-        logits, state = self._step(self.params, jnp.full(1, token, jnp.int32), place.state)
+        logits, state = _step(self.graphdef, self.params, jnp.full(1, token, jnp.int32), place.state)
         return Place(state, logits, place.key, place.length + 1, self._last(place.recent, np.array([token])))
 
     def _after_reading(
@@ -172,7 +162,7 @@ class Sampler:
         if self.mode is Mode.WINDOW and length > self.window:
             tokens, length, state = recent, len(recent), self.fresh_state
         self._refuse_overflow(length)
-        logits, state = self._read(self.params, jnp.asarray(tokens, jnp.int32)[None], state)
+        logits, state = _read(self.graphdef, self.params, jnp.asarray(tokens, jnp.int32)[None], state)
         return Place(state, logits, key, length, recent)
 
     def _last(self, recent: np.ndarray, tokens: np.ndarray) -> np.ndarray:
@@ -184,3 +174,23 @@ class Sampler:
                 f"{length} tokens do not fit into the {self.capacity} that attention caches (max_length): take fewer, "
                 f"or mode={Mode.WINDOW}"
             )
+
+
+# What is compiled: once for a model, and `_read` for every number of tokens.
+
+
+@partial(jax.jit, static_argnums=0)
+def _read(graphdef: nnx.GraphDef, params: Params, tokens: Int[Array, "1 T"], state: States) -> tuple[Array, States]:
+    output = nnx.merge(graphdef, params)(tokens, jnp.full(1, tokens.shape[1]), state)
+    return output.logits[:, -1], output.state
+
+
+@partial(jax.jit, static_argnums=0)
+def _step(graphdef: nnx.GraphDef, params: Params, token: Int[Array, " 1"], state: States) -> tuple[Array, States]:
+    return nnx.merge(graphdef, params).step(token, state)
+
+
+@partial(jax.jit, static_argnums=2)
+def _choose(logits: Float[Array, "1 V"], key: jax.Array, drawing: Drawing) -> tuple[Int[Array, " 1"], jax.Array]:
+    key, drawn = jax.random.split(key)
+    return draw(logits, drawn, drawing), key

@@ -45,7 +45,7 @@ def load_place(path: Path, origin: dict[str, Any], like: States, vocabulary: int
     first difference, for a place of another origin, and for a file that is damaged or none of a place.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
             arrays = dict(file)
         found = json.loads(str(arrays["origin"]))
         _refuse_other(path, found, {"format": FORMAT} | origin)
