@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from models.language_model import States
 from scans import Choice
@@ -124,7 +124,8 @@ class Sampler:
         """`count` tokens, each with the place after it; fewer if end-of-text, which is given, ends the text.
 
         The key is split once for each token. Raises SamplingError if they are too many for the state: at once, or,
-        in the mode RESET, whose texts may be short, when it is full.
+        in the mode RESET, whose texts may be short, when it is full. Raises FloatingPointError when the logits are not
+        finite: a state that is carried beyond T may grow without bound.
         """
         if self.mode is Mode.CARRY:
             self._refuse_overflow(place.length + count)
@@ -132,7 +133,9 @@ class Sampler:
 
     def _tokens(self, place: Place, count: int) -> Iterator[tuple[int, Place]]:
         for _ in range(count):
-            drawn, key = _choose(place.logits, place.key, self.drawing)
+            drawn, key, finite = _choose(place.logits, place.key, self.drawing)
+            if not finite:
+                raise FloatingPointError(f"the logits after {place.length} tokens are not finite")
             token = int(drawn[0])
             place = self._after(token, place._replace(key=key))
             yield token, place
@@ -191,6 +194,8 @@ def _step(graphdef: nnx.GraphDef, params: Params, token: Int[Array, " 1"], state
 
 
 @partial(jax.jit, static_argnums=2)
-def _choose(logits: Float[Array, "1 V"], key: jax.Array, drawing: Drawing) -> tuple[Int[Array, " 1"], jax.Array]:
+def _choose(
+    logits: Float[Array, "1 V"], key: jax.Array, drawing: Drawing
+) -> tuple[Int[Array, " 1"], jax.Array, Bool[Array, ""]]:
     key, drawn = jax.random.split(key)
-    return draw(logits, drawn, drawing), key
+    return draw(logits, drawn, drawing), key, jnp.isfinite(logits).all()

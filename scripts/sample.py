@@ -11,7 +11,7 @@ else; a text in two parts is, joined, the text drawn at once. Without a prompt a
 --mode=window   never more than the last T tokens, T the training window: read anew for every token beyond T
 --mode=reset    a new document with a new state at end-of-text, up to --length
 
-Exit code 0: done. 2: refused, one line says why.
+Exit code 0: done. 2: refused, one line says why. 3: stopped, the state has outgrown its numbers.
 """
 
 import argparse

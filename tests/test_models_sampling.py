@@ -194,6 +194,15 @@ def test_more_than_attention_caches_is_refused():
     assert len(text(sampler("attention", Mode.WINDOW), LONGEST)) == LONGEST
 
 
+def test_a_state_that_outgrows_its_numbers_is_no_text():
+    made = model("mru")
+    layer = made.params["blocks"][0]["layer"]
+    blocks = made.params["blocks"] | {0: made.params["blocks"][0] | {"layer": layer | {"W_in": 1e8 * layer["W_in"]}}}
+    grown = Sampler(made.graphdef, made.params | {"blocks": blocks}, WINDOW, Drawing())
+    with pytest.raises(FloatingPointError, match=r"the logits after \d+ tokens are not finite"):
+        text(grown)
+
+
 def test_refused_samplers():
     made = model("lru")
     with pytest.raises(SamplingError, match="top_k=12: the vocabulary has 11 tokens"):

@@ -21,7 +21,7 @@ from models.sampling import Drawing, Mode
 from scripts import sample as script
 from training import cli
 from training.config import from_config_dict
-from training.errors import ConfigError
+from training.errors import ConfigError, NonFiniteError
 from training.loop import train
 from training.sample import Asked, Trained, open_trained, sample
 from training.state import initial_params_of_all, make_program
@@ -170,8 +170,17 @@ def test_end_of_text_stops_or_begins_a_new_text(stories, unseparated):
     followed = drawn(stories, prompt="a", length=29, mode=Mode.RESET)
     assert followed.startswith(stopped + "\n<|endoftext|>\n")
     assert unseparated.separated_by is None
+    published = dataclasses.replace(stories.program.config.data, choices={"packing": "published"})
+    config = dataclasses.replace(stories.program.config, data=published)
+    assert stories._replace(program=stories.program._replace(config=config)).separated_by is None
     with pytest.raises(ConfigError, match="mode=reset: nothing separates the texts"):
         drawn(unseparated, mode=Mode.RESET)
+
+
+def test_logits_that_are_not_finite_stop_it(stories):
+    broken = stories._replace(params=stories.params | {"embedding": np.nan * stories.params["embedding"]})
+    with pytest.raises(NonFiniteError, match="the logits after 3 tokens are not finite; --mode=window never carries"):
+        drawn(broken, prompt="abc", length=5)
 
 
 def test_a_character_waits_for_its_bytes(unseparated, tmp_path):

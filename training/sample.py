@@ -19,7 +19,7 @@ from models.build import Backbone
 from models.sampling import Drawing, Mode, Sampler, SamplingError
 from training import checkpoint
 from training.config import to_plain
-from training.errors import ConfigError
+from training.errors import ConfigError, NonFiniteError
 from training.loop import load_data
 from training.places import load_place, save_place
 from training.results import asked_step
@@ -122,12 +122,15 @@ def sample(trained: Trained, asked: Asked) -> Iterator[str]:
     """The prompt, and then the text of each token as soon as it is drawn; at the end the place is saved.
 
     A text that is saved and gone on with is, joined, the text drawn at once. Raises ConfigError and DataError for what
-    does not fit the model, its vocabulary or its cache, or a place that is damaged or belongs to another model.
+    does not fit the model, its vocabulary or its cache, or a place that is damaged or belongs to another model;
+    NonFiniteError where the logits become NaN or infinite.
     """
     try:
         yield from _sample(trained, asked)
     except SamplingError as error:
         raise ConfigError(str(error)) from error
+    except FloatingPointError as error:
+        raise NonFiniteError(f"{error}; --mode={Mode.WINDOW} never carries more than a training window") from error
 
 
 def _sample(trained: Trained, asked: Asked) -> Iterator[str]:
