@@ -134,11 +134,15 @@ class Tokenizer:
 
         Raises DataError for an id outside the vocabulary.
         """
+        return self.bytes_of(ids).decode("utf-8", "replace")
+
+    def bytes_of(self, ids: np.ndarray) -> bytes:
+        """The bytes of ids, which need not be UTF-8. Raises DataError for an id outside the vocabulary."""
         ids = np.asarray(ids, np.int64)
         outside = ids[(ids < 0) | (ids >= len(self.vocabulary))]
         if len(outside):
             raise DataError(f"token id {outside[0]} is outside the vocabulary of {len(self.vocabulary)} ids")
-        return b"".join(map(self._bytes_of, self.vocabulary[ids])).decode("utf-8", "replace")
+        return b"".join(map(self._bytes_of, self.vocabulary[ids]))
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What `from_arrays` needs, so that prepared data can encode a prompt and decode a sample alone."""

@@ -33,6 +33,7 @@ from data.registry import (
     HasNormalisation,
     HasSegments,
     HasTokenBytes,
+    HasTokenizer,
     choices,
     data_set,
     folder_of,
@@ -43,6 +44,7 @@ from data.registry import (
 from data.sources import Sources
 from data.spec import DataRequest, TaskKind, TaskSpec
 from data.splits import MemorySplit, Records, Shortened, Split, content_sha256
+from data.tokens import Tokens
 from data.windows import Packing, Windows, choice, evaluation_windows, read_records, training_windows
 
 SMOKE_SAMPLES = (np.array([2**-15], np.float32), np.array([0], np.float32))
@@ -189,6 +191,24 @@ def open_data(request: DataRequest, data_dir: Path) -> Opened:
     )
 
 
+def open_tokenizer(request: DataRequest, data_dir: Path) -> Tokens:
+    """Between text and the ids of prepared data. Raises DataError if they are missing, damaged or no text."""
+    folder, manifest = data_dir / folder_of(request), _manifest(request, data_dir)
+    return _text(request).tokenizer(request, manifest, _arrays(folder, manifest))
+
+
+def smoke_tokenizer(request: DataRequest) -> Tokens:
+    """Between text and the ids of a smoke sample. Raises DataError for what is no text."""
+    return _text(request).smoke_tokenizer(request)
+
+
+def _text(request: DataRequest) -> HasTokenizer:
+    module = data_set(request)
+    if not isinstance(module, HasTokenizer):
+        raise DataError(f"{request.task} is no text")
+    return module
+
+
 def _spec(request: DataRequest, manifest: dict) -> TaskSpec:
     """The shape of the task; how many ids a text has may be known only now."""
     spec = task_spec(request)
@@ -206,9 +226,13 @@ def _affine(request: DataRequest, folder: Path, manifest: dict) -> Affine | None
     module = data_set(request)
     if not isinstance(module, HasNormalisation):
         return None
-    found = module.normalisation_arrays(request, {name: _array(folder, manifest, name) for name in manifest["arrays"]})
+    found = module.normalisation_arrays(request, _arrays(folder, manifest))
     scale, shift = (array if array.ndim == 1 else array[: request.steps] for array in found)
     return scale, shift
+
+
+def _arrays(folder: Path, manifest: dict) -> dict[str, np.ndarray]:
+    return {name: _array(folder, manifest, name) for name in manifest["arrays"]}
 
 
 def _array(folder: Path, manifest: dict, name: str) -> np.ndarray:

@@ -30,6 +30,7 @@ from data.examples import About, Choice, Example, Generated
 from data.parallel import Progress
 from data.sources import SourceFile, Sources
 from data.spec import DataRequest, TaskKind, TaskSpec
+from data.tokens import Tokens
 
 
 class DataSet(Protocol):
@@ -105,6 +106,19 @@ class HasTokenBytes(Protocol):
 
     def smoke_token_bytes(self, request: DataRequest, /) -> np.ndarray:
         """(V,) int32: bytes of text that each id of the sample stands for."""
+        ...
+
+
+@runtime_checkable
+class HasTokenizer(Protocol):
+    """A text that can be written and read again."""
+
+    def tokenizer(self, request: DataRequest, manifest: dict, arrays: dict[str, np.ndarray], /) -> Tokens:
+        """Between text and the ids of prepared data."""
+        ...
+
+    def smoke_tokenizer(self, request: DataRequest, /) -> Tokens:
+        """The same for the sample made in memory."""
         ...
 
 

@@ -5,7 +5,9 @@ validation split, and there is no test split. It has no documents and nothing th
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -28,7 +30,8 @@ INPUT = SourceFile(
     sha256="86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
     bytes=1_115_394,
 )
-CHARACTERS = 65
+SYMBOLS = "\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+CHARACTERS = len(SYMBOLS)
 LENGTH = 256
 TRAINED_SHARE = 0.9
 SIZES = {"train": 1_003_854, "val": 111_540}
@@ -75,6 +78,48 @@ def decode(ids: np.ndarray, vocabulary: dict[str, int]) -> str:
     return "".join(characters[identity] for identity in ids)
 
 
+@dataclass(frozen=True)
+class Characters:
+    """One id for each character; a `data.tokens.Tokens`. vocabulary: character -> id, in the order of the ids."""
+
+    vocabulary: dict[str, int]
+    end_of_text: None = None
+
+    @cached_property
+    def token_bytes(self) -> np.ndarray:
+        """(V,) int32: bytes of each character in UTF-8."""
+        return np.array([len(character.encode()) for character in self.vocabulary], np.int32)
+
+    def encode(self, text: str) -> np.ndarray:
+        """(n,) uint8 ids. Raises DataError for a character outside the vocabulary."""
+        return encode(text, self.vocabulary)
+
+    def decode(self, ids: np.ndarray) -> str:
+        """The text of ids. Raises DataError for an id outside the vocabulary."""
+        return decode(ids, self.vocabulary)
+
+    def bytes_of(self, ids: np.ndarray) -> bytes:
+        """The same in UTF-8."""
+        return self.decode(ids).encode()
+
+
+def tokenizer(request: DataRequest, manifest: dict, arrays: dict[str, np.ndarray]) -> Characters:
+    """The characters of prepared data. Raises DataError if their manifest does not give each its rank."""
+    found = manifest.get("vocabulary")
+    if not isinstance(found, dict) or found != (ranked := _ranked(found)):
+        raise DataError(f"the manifest of {request.task} has no vocabulary of ranks; delete it and prepare it again")
+    return Characters(ranked)
+
+
+def smoke_tokenizer(request: DataRequest) -> Characters:
+    """The characters of the text; the ids of a smoke sample follow no law of language."""
+    return Characters(_ranked(SYMBOLS))
+
+
+def _ranked(characters: Iterable[str]) -> dict[str, int]:
+    return {character: rank for rank, character in enumerate(sorted(set(characters)))}
+
+
 def generate(request: DataRequest, sources: Sources, processes: int, progress: Progress) -> Generated:
     """Both splits in records of 4 096 characters; `limit` counts these.
 
@@ -85,7 +130,7 @@ def generate(request: DataRequest, sources: Sources, processes: int, progress: P
         text = path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 at byte {error.start}") from error
-    vocabulary = {character: rank for rank, character in enumerate(sorted(set(text)))}
+    vocabulary = _ranked(text)
     if len(vocabulary) > CHARACTERS:
         raise DataError(f"{path} has {len(vocabulary)} different characters, at most {CHARACTERS} are expected")
     if not 2 <= (cut_at := int(TRAINED_SHARE * len(text))) <= len(text) - 2:

@@ -101,6 +101,16 @@ def segments(request: DataRequest, offsets: np.ndarray) -> np.ndarray:
     return offsets if choice(request, "packing", Packing) is Packing.PUBLISHED else offsets[[0, -1]]
 
 
+def tokenizer(request: DataRequest, manifest: dict, arrays: dict[str, np.ndarray]) -> Tokenizer:
+    """The byte pairs that came with prepared data. Raises DataError if they lack an array."""
+    try:
+        return Tokenizer.from_arrays(arrays)
+    except KeyError as error:
+        raise DataError(
+            f"the data of {request.task} have no array {error}; delete them and prepare them again"
+        ) from error
+
+
 # Generation: find the stories, count their tokens if the vocabulary needs that, encode them.
 
 
@@ -261,6 +271,14 @@ def _smoke_end_of_text(request: DataRequest) -> int:
 def _story(rng: np.random.Generator) -> str:
     name, place, thing = (words[rng.integers(len(words))] for words in (_NAMES, _PLACES, _THINGS))
     return f"One day, {name} went to {place}. There was {thing}.\n\n“I like {thing},” said {name}."
+
+
+def smoke_tokenizer(request: DataRequest) -> Tokenizer:
+    """Bytes in ids of the vocabulary. The other ids, which do not occur in a smoke sample, stand for no text."""
+    vocab = choice(request, "vocab", Vocab)
+    unknown = np.zeros(GPT2_SIZE, np.int64)
+    chosen = choose(Vocab.TOP10K if vocab is Vocab.TOP10K else Vocab.GPT2, unknown, unknown)
+    return Tokenizer((*(bytes([byte]) for byte in BYTES), *[b""] * (GPT2_SIZE - 1 - len(BYTES))), chosen)
 
 
 # What must hold of the stored records.

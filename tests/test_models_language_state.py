@@ -1,26 +1,23 @@
 """Language models in pieces: one call, a call that goes on from a state, and steps give the same logits."""
 
 import functools
-from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 from jax import lax
+from language_models import TOKENS, Model
 
-from configs.layers import options_of
-from data.spec import InputKind, TaskKind, TaskSpec
-from models.build import Backbone, ModelConfig, Params, abstract_model
-
-TOKENS, WIDTH, BATCH, STEPS, LENGTH, SPLIT = 11, 8, 3, 7, 5, 3
-TASK = TaskSpec("text", TaskKind.LANGUAGE, InputKind.TOKENS, TOKENS, STEPS, TOKENS)
+BATCH, STEPS, LENGTH, SPLIT = 3, 7, 5, 3
 VARIANTS = ("identity", "orthogonal_cayley", "orthogonal_expm", "ldu", "qr_cayley", "qr_expm", "determinant")
 MODELS = [
     *(("mru", {"heads": 2, "state_size": 8, "variant": variant}) for variant in VARIANTS),
     ("mru", {"heads": 2, "state_size": 8, "state_scan": "rescaled", "output_norm": "frobenius"}),
-    *(("attention", {"heads": 2, "position": position}) for position in ("rope", "none", "xpos_512")),
+    *(
+        ("attention", {"heads": 2, "position": position, "max_length": STEPS})
+        for position in ("rope", "none", "xpos_512")
+    ),
     ("linear_attention", {"heads": 2}),
     ("mlp", {}),
     ("rotrnn", {"heads": 2, "state_size": 8, "direction": "forward"}),
@@ -29,55 +26,31 @@ MODELS = [
 ]
 
 
-@dataclass(frozen=True)
-class Model:
-    """A language model whose parameters are far from their initial values."""
+def in_all_ways(model):
+    """inputs -> logits of one call, of steps, and of a call for what comes after SPLIT steps; the states after that
+    one call, after the other, whose row 2 has LENGTH steps in all, and after every step."""
 
-    graphdef: nnx.GraphDef
-    params: Params
+    @functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+    def run(inputs):
+        module = model.module()
 
-    @classmethod
-    def of(cls, layer, options):
-        sizes = options_of(layer, **options)
-        sublayers = (layer, "mlp")
-        if "sublayers" in sizes:
-            sizes["sublayers"] = 2
-        if "max_length" in sizes:
-            sizes["max_length"] = STEPS
-        config = ModelConfig(layer, WIDTH, 1, options=sizes, backbone=Backbone.LANGUAGE, sublayers=sublayers)
-        graphdef, shapes = abstract_model(config, TASK)
-        draw = np.random.default_rng(0)
-        return cls(graphdef, jax.tree.map(lambda p: jnp.asarray(0.6 * draw.normal(size=p.shape), p.dtype), shapes))
+        def step(state, token):
+            logits, state = module.step(token, state)
+            return state, (logits, state)
 
-    def module(self):
-        return nnx.merge(self.graphdef, self.params)
+        whole = module(inputs, jnp.full(BATCH, STEPS))
+        _, (stepped, states) = lax.scan(step, module.initial_state(BATCH), inputs.T)
+        before = jax.tree.map(lambda path: path[SPLIT - 1], states)
+        rest = module(inputs[:, SPLIT:], jnp.full(BATCH, STEPS - SPLIT).at[2].set(LENGTH - SPLIT), before)
+        logits = {"one call": whole.logits, "steps": jnp.swapaxes(stepped, 0, 1), "rest": rest.logits}
+        return logits, (whole.state, rest.state, states)
 
-    @functools.cached_property
-    def in_all_ways(self):
-        """inputs -> logits of one call, of steps, and of a call for what comes after SPLIT steps; the states after that
-        one call, after the other, whose row 2 has LENGTH steps in all, and after every step."""
-
-        @functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-        def run(inputs):
-            model = self.module()
-
-            def step(state, token):
-                logits, state = model.step(token, state)
-                return state, (logits, state)
-
-            whole = model(inputs, jnp.full(BATCH, STEPS))
-            _, (stepped, states) = lax.scan(step, model.initial_state(BATCH), inputs.T)
-            before = jax.tree.map(lambda path: path[SPLIT - 1], states)
-            rest = model(inputs[:, SPLIT:], jnp.full(BATCH, STEPS - SPLIT).at[2].set(LENGTH - SPLIT), before)
-            logits = {"one call": whole.logits, "steps": jnp.swapaxes(stepped, 0, 1), "rest": rest.logits}
-            return logits, (whole.state, rest.state, states)
-
-        return lambda inputs: jax.device_get(run(inputs))
+    return lambda inputs: jax.device_get(run(inputs))
 
 
 @pytest.fixture(scope="module", params=MODELS, ids=lambda model: "-".join(map(str, [model[0], *model[1].values()])))
-def model(request):
-    return Model.of(*request.param)
+def run(request):
+    return in_all_ways(Model.of(*request.param))
 
 
 INPUTS = np.random.default_rng(1).integers(0, TOKENS, (BATCH, STEPS))
@@ -88,8 +61,8 @@ def close(found, expected):
     np.testing.assert_allclose(found, expected, rtol=0, atol=2e-4 * max(1, np.abs(expected).max()))
 
 
-def test_calls_and_steps_give_the_same(model):
-    logits, (end, short, states) = model.in_all_ways(INPUTS)
+def test_calls_and_steps_give_the_same(run):
+    logits, (end, short, states) = run(INPUTS)
     assert np.std(logits["one call"], axis=1).min() > 1e-3
     close(logits["steps"], logits["one call"])
     valid = np.arange(SPLIT, STEPS) < np.array([[STEPS], [STEPS], [LENGTH]])
@@ -99,11 +72,11 @@ def test_calls_and_steps_give_the_same(model):
     jax.tree.map(lambda leaf, path: close(leaf[2], path[LENGTH - 1][2]), short, states)
 
 
-def test_rows_do_not_touch_each_other(model):
+def test_rows_do_not_touch_each_other(run):
     other = INPUTS.copy()
     other[1] = (other[1] + 1) % TOKENS
-    logits, (_, _, states) = model.in_all_ways(INPUTS)
-    changed, (_, _, changed_states) = model.in_all_ways(other)
+    logits, (_, _, states) = run(INPUTS)
+    changed, (_, _, changed_states) = run(other)
     for way, found in logits.items():
         # Not to the bit: how often the exponential of a matrix is squared depends on the whole batch.
         np.testing.assert_allclose(found[[0, 2]], changed[way][[0, 2]], rtol=0, atol=1e-5)

@@ -9,7 +9,7 @@ class ConfigError(Exception):
 
 
 class NonFiniteError(Exception):
-    """Training met a NaN or an infinity: one line naming seed, step, layer and tensor, exit 3."""
+    """Training met a NaN or an infinity: one line naming seed, step, layer and tensor, exit 3. Or sampling did."""
 
 
 class PreemptedError(Exception):

@@ -59,7 +59,7 @@ def score(workdir: Path, data_dir: Path, split: str, which: str, reading: Readin
     """
     config, run = read_config(workdir)
     config = reading.applied(config)
-    step = _step(which)
+    step = asked_step(which)
     read_results(workdir / RESULTS)  # damage is said before the work and not after it
     data = load_data(config, data_dir)
     refuse_other_data(workdir, run, data.content_sha256)
@@ -97,7 +97,8 @@ def _means(program: Program, reading: Reading, source: TrainState | Best, split:
     return without_steps(means) if reading.carried else means
 
 
-def _step(which: str) -> int | None:
+def asked_step(which: str) -> int | None:
+    """The step that --checkpoint names, None for best and last. Raises ConfigError for anything else."""
     if which in ("best", "last"):
         return None
     if not which.isdecimal():

@@ -10,6 +10,7 @@ class Stream(enum.IntEnum):
 
     PARAMS = 0
     DROPOUT = 1
+    SAMPLE = 2
 
 
 def stream_key(seed: int | jax.Array, stream: Stream, step: int | jax.Array = 0) -> jax.Array:
