@@ -1,7 +1,7 @@
 """Figures. The only module that imports matplotlib."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import matplotlib as mpl
@@ -10,6 +10,9 @@ mpl.use("Agg")
 
 import matplotlib.pyplot as plt
 from matplotlib.lines import Line2D
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#7f7f7f")
+"""Of Okabe and Ito: told apart by the colour-blind, too. The last two are for limits and guides."""
 
 BLOCK_COLOURS = ("#0b3c5d", "#d1495b", "#edae49", "#3a7d44", "#7b5ea7", "#5c5c5c")
 
@@ -66,3 +69,86 @@ def _draw(axis, panel: Panel) -> None:
         axis.plot(curve.steps, curve.gain, color=colour, linewidth=0.9, linestyle=(0, (4, 2)))
     axis.grid(axis="y", color="0.92", linewidth=0.6)
     axis.spines[["top", "right"]].set_visible(False)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A curve, or points with error bars where `error` is given; `band` is (low, high) around it."""
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    colour: int
+    dashed: bool = False
+    points: bool = False
+    error: Sequence[float] | None = None
+    band: tuple[Sequence[float], Sequence[float]] | None = None
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One pair of axes; its legend stands below it. marks: x -> text of a vertical line."""
+
+    title: str
+    x: str
+    y: str
+    lines: Sequence[Line]
+    log: str = ""
+    x_limits: tuple[float, float] | None = None
+    y_limits: tuple[float, float] | None = None
+    marks: Mapping[float, str] = field(default_factory=dict)
+
+
+def charts(row: Sequence[Chart], stem: Path, height: float = 3.5) -> None:
+    """Charts side by side, as stem.png and stem.pdf, to be read at the width of a page (7.2 inches)."""
+    with plt.rc_context({"font.size": 8, "axes.titlesize": 8.5, "legend.fontsize": 7, "pdf.fonttype": 42}):
+        figure, axes = plt.subplots(1, len(row), figsize=(7.2, height), squeeze=False, layout="constrained")
+        for axis, chart in zip(axes[0], row, strict=True):
+            _chart(axis, chart)
+        for ending in ("png", "pdf"):
+            # No date in the file: the same numbers give the same bytes.
+            dated = {"CreationDate": None} if ending == "pdf" else None
+            figure.savefig(stem.with_suffix(f".{ending}"), dpi=150, metadata=dated)
+        plt.close(figure)
+
+
+def _chart(axis, chart: Chart) -> None:
+    for line in chart.lines:
+        colour, style = COLOURS[line.colour], (0, (4, 2)) if line.dashed else "-"
+        if line.band:
+            axis.fill_between(line.x, *line.band, color=colour, alpha=0.18, linewidth=0)
+        if line.points or line.error is not None:
+            axis.errorbar(
+                line.x, line.y, line.error, color=colour, fmt="o", ms=2.6, lw=0.9, capsize=1.5, label=line.label
+            )
+        else:
+            # Guides lie on top: a dashed line would vanish under the curve that it agrees with.
+            order = 3 if line.dashed else 2
+            axis.plot(line.x, line.y, color=colour, linestyle=style, lw=1.2, label=line.label, zorder=order)
+    axis.set(title=chart.title, xlabel=chart.x, ylabel=chart.y, xlim=chart.x_limits, ylim=chart.y_limits)
+    axis.set_xscale("log" if "x" in chart.log else "linear")
+    axis.set_yscale("log" if "y" in chart.log else "linear")
+    for place, text in chart.marks.items():
+        axis.axvline(place, color="0.6", lw=0.8, zorder=0)
+        axis.annotate(
+            text,
+            (place, 0.98),
+            (2, 0),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            fontsize=7,
+            color="0.35",
+            va="top",
+        )
+    axis.grid(color="0.92", linewidth=0.6)
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.2),
+        ncol=1 if len(chart.lines) < 4 else 2,
+        frameon=False,
+        handlelength=1.8,
+        columnspacing=1.0,
+        labelspacing=0.3,
+    )

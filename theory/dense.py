@@ -100,9 +100,9 @@ def log_q_curve(n: int, gain: float, longest: int, *, method: Method = Method.SU
 def sums(xp: ModuleType | Any, n: Any, longest: int) -> Any:
     """log Q_{n,k} at gain 1 for k = 0..longest in the arrays of xp, numpy or jax.numpy; n may be traced.
 
-        k+1 <  n:  log n - log((k+1)(k+2)) + A + B/2 + log(1 - exp(-2A)),  A = sum_{j<=k+1} artanh(j/n),
-                                                                           B = sum_{j<=k+1} log(1 - (j/n)^2)
-        k+1 >= n:  log n - log((k+1)(k+2)) + sum_{j<=k+1} log(1 + j/n)     (the second product of (1) is 0)
+    k+1 <  n:  log n - log((k+1)(k+2)) + A + B/2 + log(1 - exp(-2A)),  A = sum_{j<=k+1} artanh(j/n),
+                                                                       B = sum_{j<=k+1} log(1 - (j/n)^2)
+    k+1 >= n:  log n - log((k+1)(k+2)) + sum_{j<=k+1} log(1 + j/n)     (the second product of (1) is 0)
     """
     j = xp.arange(1, longest + 2)
     ratio = j / n

@@ -21,9 +21,7 @@ class LogEnergies(NamedTuple):
     log_s: Float[Array, " times"]
 
 
-def log_energies(
-    n: int | Float[Array, ""], longest: int, gain: float | Float[Array, ""] = 1.0
-) -> LogEnergies:
+def log_energies(n: int | Float[Array, ""], longest: int, gain: float | Float[Array, ""] = 1.0) -> LogEnergies:
     """The curves of one width and gain; vmap maps over either. `longest` is static.
 
     Raises:

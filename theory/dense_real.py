@@ -55,7 +55,9 @@ def real_q(n: ArrayLike, k: ArrayLike) -> np.ndarray:
       ValueError: n < 1, k < 0, or k > 10, where no closed form is known.
     """
     n, k = np.broadcast_arrays(widths(n), _known("k", k))
-    return np.array([_at(POLYNOMIALS[int(b)], int(a)) for a, b in zip(n.flat, k.flat, strict=True)]).reshape(n.shape)[()]
+    return np.array([_at(POLYNOMIALS[int(b)], int(a)) for a, b in zip(n.flat, k.flat, strict=True)]).reshape(n.shape)[
+        ()
+    ]
 
 
 def real_s(n: ArrayLike, t: ArrayLike) -> np.ndarray:

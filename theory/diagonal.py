@@ -146,7 +146,9 @@ def coloured_limit(eigenvalues: ArrayLike, autocovariance: ArrayLike) -> np.ndar
     """
     eigenvalues = np.asarray(eigenvalues, np.complex128)
     if not np.abs(eigenvalues).max(initial=0) < 1:
-        raise ValueError(f"|lambda| = {np.abs(eigenvalues).max():g}: expected below 1, coloured_energy has finite times")
+        raise ValueError(
+            f"|lambda| = {np.abs(eigenvalues).max():g}: expected below 1, coloured_energy has finite times"
+        )
     r = np.atleast_2d(autocovariance)
     aligned = (eigenvalues.conj()[:, None] ** np.arange(r.shape[1]) * r).real
     return (2 * aligned.sum(1) - aligned[:, 0]) / (1 - np.abs(eigenvalues) ** 2)
@@ -210,7 +212,7 @@ def ring_energy(
 def aligned_energy(modulus: np.ndarray, aligned: np.ndarray, first: ArrayLike = 1.0) -> np.ndarray:
     """The energies from a_tau = Re conj(lambda)^tau r(tau), (M, T), the first input scaled by `first`:
 
-        E_1 = first^2 a_0,  E_m = |lambda|^2 E_{m-1} + a_0 + 2 sum_{tau=1}^{m-1} a_tau + 2 (first - 1) a_{m-1}
+    E_1 = first^2 a_0,  E_m = |lambda|^2 E_{m-1} + a_0 + 2 sum_{tau=1}^{m-1} a_tau + 2 (first - 1) a_{m-1}
     """
     first = np.broadcast_to(np.asarray(first, np.float64), modulus.shape)
     gained = 2 * np.cumsum(aligned, axis=1) - aligned[:, :1] + 2 * (first - 1)[:, None] * aligned

@@ -1,6 +1,6 @@
 """Energies of one dense recurrence on given inputs, for comparison with the theory.
 
-    h_0 = x_0,  h_t = W h_{t-1} + x_t
+h_0 = x_0,  h_t = W h_{t-1} + x_t
 """
 
 from typing import NamedTuple

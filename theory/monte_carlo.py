@@ -52,7 +52,9 @@ class Plan:
         widths(self.n)
         lags("longest", self.longest)
         if self.draws < 1 or not 1 <= self.probes <= self.n:
-            raise ValueError(f"{self.draws} draws with {self.probes} probes: expected at least 1, and 1 to n = {self.n}")
+            raise ValueError(
+                f"{self.draws} draws with {self.probes} probes: expected at least 1, and 1 to n = {self.n}"
+            )
 
     @property
     def chunk(self) -> int:

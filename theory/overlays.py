@@ -1,7 +1,7 @@
 """Energies of any family on one axis: what t = 0 means and what an energy is the energy of are always asked for.
 
-    python -c "from theory.signal_propagation import *; print(overlay(LRU(0.9, 0.999), [0, 10, 100],
-        origin=Origin.FIRST_INPUT, unit=Unit.REAL).energy)"
+python -c "from theory.signal_propagation import *; print(overlay(LRU(0.9, 0.999), [0, 10, 100],
+    origin=Origin.FIRST_INPUT, unit=Unit.REAL).energy)"
 """
 
 from dataclasses import dataclass
@@ -79,9 +79,7 @@ class Overlay(NamedTuple):
             return np.exp(self.log_energy)
 
 
-def overlay(
-    model: Model, t: ArrayLike, *, origin: Origin, unit: Unit, autocovariance: ArrayLike = WHITE
-) -> Overlay:
+def overlay(model: Model, t: ArrayLike, *, origin: Origin, unit: Unit, autocovariance: ArrayLike = WHITE) -> Overlay:
     """The mean energy of a model at times t.
 
     Args:
@@ -92,7 +90,9 @@ def overlay(
     """
     r = np.asarray(autocovariance, np.float64)
     if r.ndim != 1 or not r.size or abs(r[0] - 1) > 1e-9:
-        raise ValueError("autocovariance: expected a sequence r(tau) with r(0) = 1; scale the energies for other powers")
+        raise ValueError(
+            "autocovariance: expected a sequence r(tau) with r(0) = 1; scale the energies for other powers"
+        )
     updates = lags("t", t) + (1 if origin is Origin.FIRST_INPUT else 0)
     if updates.size and updates.min() < 1:
         raise ValueError("t = 0: before the first update every energy is 0, expected t >= 1 from the zero state")
@@ -107,7 +107,9 @@ def _native(model: Model, updates: np.ndarray, r: np.ndarray) -> np.ndarray:
     match model:
         case Dense(n, ensemble, gain):
             if ensemble is Ensemble.REAL and r.size > 1:
-                raise ValueError("real dense weights under correlated inputs: no closed form; theory.measured estimates")
+                raise ValueError(
+                    "real dense weights under correlated inputs: no closed form; theory.measured estimates"
+                )
             return log_s(n, updates - 1, gain)
         case Orthogonal():
             return np.log(updates)
