@@ -10,6 +10,7 @@ mpl.use("Agg")
 
 import matplotlib.pyplot as plt
 from matplotlib.lines import Line2D
+from numpy.typing import ArrayLike
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#7f7f7f")
 """Of Okabe and Ito: told apart by the colour-blind, too. The last two are for limits and guides."""
@@ -76,13 +77,13 @@ class Line:
     """A curve, or points with error bars where `error` is given; `band` is (low, high) around it."""
 
     label: str
-    x: Sequence[float]
-    y: Sequence[float]
+    x: ArrayLike
+    y: ArrayLike
     colour: int
     dashed: bool = False
     points: bool = False
-    error: Sequence[float] | None = None
-    band: tuple[Sequence[float], Sequence[float]] | None = None
+    error: ArrayLike | None = None
+    band: tuple[ArrayLike, ArrayLike] | None = None
 
 
 @dataclass(frozen=True)
@@ -95,16 +96,18 @@ class Chart:
     lines: Sequence[Line]
     log: str = ""
     x_limits: tuple[float, float] | None = None
-    y_limits: tuple[float, float] | None = None
+    y_limits: tuple[float, float | None] | None = None
     marks: Mapping[float, str] = field(default_factory=dict)
 
 
 def charts(row: Sequence[Chart], stem: Path, height: float = 3.5) -> None:
     """Charts side by side, as stem.png and stem.pdf, to be read at the width of a page (7.2 inches)."""
-    with plt.rc_context({"font.size": 8, "axes.titlesize": 8.5, "legend.fontsize": 7, "pdf.fonttype": 42}):
+    with plt.rc_context(
+        {"font.size": 8, "axes.titlesize": 8.5, "legend.fontsize": 7, "legend.handlelength": 1.8, "pdf.fonttype": 42}
+    ):
         figure, axes = plt.subplots(1, len(row), figsize=(7.2, height), squeeze=False, layout="constrained")
         for axis, chart in zip(axes[0], row, strict=True):
-            _chart(axis, chart)
+            _chart(axis, chart, short=66 // len(row))
         for ending in ("png", "pdf"):
             # No date in the file: the same numbers give the same bytes.
             dated = {"CreationDate": None} if ending == "pdf" else None
@@ -112,7 +115,11 @@ def charts(row: Sequence[Chart], stem: Path, height: float = 3.5) -> None:
         plt.close(figure)
 
 
-def _chart(axis, chart: Chart) -> None:
+def _chart(axis, chart: Chart, short: int) -> None:
+    """Legends have two columns if there are many labels and none has more than `short` characters."""
+    # Before anything is drawn: the margins depend on the scale.
+    axis.set_xscale("log" if "x" in chart.log else "linear")
+    axis.set_yscale("log" if "y" in chart.log else "linear")
     for line in chart.lines:
         colour, style = COLOURS[line.colour], (0, (4, 2)) if line.dashed else "-"
         if line.band:
@@ -126,8 +133,6 @@ def _chart(axis, chart: Chart) -> None:
             order = 3 if line.dashed else 2
             axis.plot(line.x, line.y, color=colour, linestyle=style, lw=1.2, label=line.label, zorder=order)
     axis.set(title=chart.title, xlabel=chart.x, ylabel=chart.y, xlim=chart.x_limits, ylim=chart.y_limits)
-    axis.set_xscale("log" if "x" in chart.log else "linear")
-    axis.set_yscale("log" if "y" in chart.log else "linear")
     for place, text in chart.marks.items():
         axis.axvline(place, color="0.6", lw=0.8, zorder=0)
         axis.annotate(
@@ -143,12 +148,6 @@ def _chart(axis, chart: Chart) -> None:
     axis.grid(color="0.92", linewidth=0.6)
     axis.set_axisbelow(True)
     axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.2),
-        ncol=1 if len(chart.lines) < 4 else 2,
-        frameon=False,
-        handlelength=1.8,
-        columnspacing=1.0,
-        labelspacing=0.3,
-    )
+    labels = [line.label for line in chart.lines if line.label]
+    columns = 2 if len(labels) > 3 and max(map(len, labels)) <= short else 1
+    axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncol=columns, frameon=False, columnspacing=1.0)

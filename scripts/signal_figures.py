@@ -69,20 +69,20 @@ def critical_sum() -> Chart:
 
 def supercritical() -> Chart:
     lines = []
-    for colour, n in enumerate((10**4, 10**5, 10**6)):
+    for colour, (n, shown) in enumerate({10**4: "10⁴", 10**5: "10⁵", 10**6: "10⁶"}.items()):
         t = np.unique(np.geomspace(5 * n**0.5, 8 * n ** (2 / 3), 80).astype(int))
         x = t / n ** (2 / 3)
         lines += [
-            Line(f"claim, n = {n:,}", x, np.exp(log_s(n, t) - log_s_claim(n, t)), colour),
-            Line("replacement" if n == 10**4 else "", x, np.exp(log_s(n, t) - log_s_supercritical(n, t)), colour, True),
+            Line(f"claim, n = {shown}", x, np.exp(log_s(n, t) - log_s_claim(n, t)), colour),
+            Line(f"wide form, n = {shown}", x, np.exp(log_s(n, t) - log_s_supercritical(n, t)), colour, True),
         ]
     return Chart(
         "(c) supercritical: t ≫ √n",
         "t / n^(2/3)",
         "exact S / form",
         lines,
-        log="x",
-        y_limits=(0, 1.5),
+        x_limits=(0, 6),
+        y_limits=(0, 1.4),
         marks={1: "n^(2/3)"},
     )
 
@@ -90,11 +90,13 @@ def supercritical() -> Chart:
 def profile_q(study: Study) -> Chart:
     lines = []
     for colour, n in enumerate(study.widths):
-        k = np.arange(int(3 * n**0.5) + 1)
+        k = np.arange(int(5 * n**0.5) + 1)
         lines.append(Line(f"n = {n}", k / n**0.5, np.exp(log_q(n, k)), colour))
-    c = np.linspace(0, 3, 200)
+    c = np.linspace(0, 5, 200)
     lines.append(Line("limit q(c)", c, critical(c)[0], BLACK, dashed=True))
-    return Chart("(a) energy of one input, exact", "c = k / √n", "Q", lines, log="y", x_limits=(0, 3))
+    return Chart(
+        "(a) energy of one input, exact", "c = k / √n", "Q", lines, log="y", x_limits=(0, 5), y_limits=(0.7, 2e4)
+    )
 
 
 def profile_s() -> Chart:
@@ -134,7 +136,7 @@ def real_ratio(study: Study) -> Chart:
         exact = k[k <= 10]
         lines.append(
             Line(
-                "exact, k ≤ 10" if colour == 0 else "",
+                "exact, k ≤ 10 (lines)" if colour == 0 else "",
                 exact / n**0.5,
                 real_q(n, exact) / np.exp(log_q(n, exact)),
                 colour,

@@ -2,9 +2,9 @@
 
     python -m scripts.signal_propagation --out=runs/signal [--json=FILE] [--draws=1000] [--widths=16,64,256]
 
-Exact energies need no time; weights are drawn for `--widths`, on any device: D = --draws of width 256, D 256/n of width
-n (at least 16), complex and real. Draws are kept in OUT/draws and not computed again; interrupted, the same command goes
-on. OUT gets a PNG and a PDF of each figure and tables.md; --json the numbers behind them.
+Exact energies need no time; weights are drawn for `--widths`, complex and real, on any device: D = --draws of width 256
+and D 256/n of width n, at least 16. Draws are kept in OUT/draws and not computed again; interrupted, the same command
+goes on. OUT gets a PNG and a PDF of each figure and tables.md; --json gets the numbers behind them.
 """
 
 import argparse

@@ -21,7 +21,8 @@ Draws = Mapping[tuple[int, Ensemble], np.ndarray]
 
 
 class Study(NamedTuple):
-    """fair: k <= 2 sqrt n. far: one width, k <= 8 sqrt n. untied: the same with a fresh W each step, a smaller width."""
+    """fair: k <= 2 sqrt n. far: one width, k <= 8 sqrt n. tied, untied: one W, and a fresh one each step,
+    for the same times at the middle width."""
 
     widths: tuple[int, ...]
     fair: Draws

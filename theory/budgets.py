@@ -1,8 +1,8 @@
 """What a width allows: when the mean energy passes a level, when it overflows, which gain holds it at a horizon.
 
-Complex Gaussian weights, inputs of unit energy per coordinate, h_0 = x_0; for real weights the energies are lower bounds,
-the times upper bounds. All of it is about the mean, which rare draws of W carry: it describes a typical draw up to
-t = 2 sqrt n or so, and half of all draws pass a level far later than the mean does (n = 256: the mean of S overflows
+Complex Gaussian weights, inputs of unit energy per coordinate, h_0 = x_0; for real weights the energies are lower
+bounds, the times upper bounds. All of it is about the mean, which rare draws of W carry: it describes a typical draw up
+to t = 2 sqrt n or so, and half of all draws pass a level far later than the mean does (n = 256: the mean of S overflows
 float32 at t = 247, half of the draws not before 1,150). `theory.monte_carlo` gives the quantiles over draws.
 """
 

@@ -1,4 +1,4 @@
-"""What the functions of this package accept. Everything else is a ValueError of one line that says what there is instead."""
+"""What the functions here accept. All else is a ValueError of one line that says what there is instead."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,7 +22,7 @@ def lags(name: str, t: ArrayLike) -> np.ndarray:
         raise ValueError(f"{name} = {found.min()}: lags are counted from 0")
     if found.size and found.max() > LONGEST:
         raise ValueError(
-            f"{name} = {found.max()} is beyond {LONGEST:,}, the longest exact curve: log_s_supercritical has no such limit"
+            f"{name} = {found.max()} is beyond {LONGEST:,}, the longest exact curve: log_s_supercritical goes further"
         )
     return found
 

@@ -5,9 +5,9 @@ Float64 wants x64. In float32 log Q and log S are off by some 1e-6 times max(1, 
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from theory.checks import gains, lags, widths
@@ -28,9 +28,9 @@ def log_energies(n: int | Float[Array, ""], longest: int, gain: float | Float[Ar
       ValueError: longest < 0 or above 1e6; n < 1 or gain <= 0, where they are not traced.
     """
     last = int(lags("longest", longest))
-    if not isinstance(n, jax.core.Tracer):
+    if not isinstance(n, Tracer):
         widths(n)
-    if not isinstance(gain, jax.core.Tracer):
+    if not isinstance(gain, Tracer):
         gains(gain)
     log_q = sums(jnp, n, last) + 2 * jnp.arange(last + 1) * jnp.log(gain)
     return LogEnergies(log_q, lax.cumlogsumexp(log_q))

@@ -7,8 +7,8 @@
                     r(tau) = E w_s conj(w_{s-tau})
 
 White unit inputs keep the energy of an LRU mode (gain sqrt(1-|lambda|^2)) and of a RotRNN head at 1; coloured ones do
-not. The functions of a ring or of a range are means over the law of init (arXiv 2303.06349, 2407.07239): width sets only
-how far a draw strays from them. Here t or `updates` says what is counted. Derived here; the ring laws as in those papers.
+not. The functions of a ring or of a range are means over the law of init (arXiv 2303.06349, 2407.07239): width sets
+only how far a draw strays from them. The names t (lags) and `updates` say what is counted. Derived here.
 """
 
 import numpy as np
@@ -114,7 +114,7 @@ def autocovariance_of_spectrum(spectrum: ArrayLike) -> np.ndarray:
 
 
 def input_autocovariance(b: ArrayLike, inputs: ArrayLike) -> np.ndarray:
-    """r_k(tau) = b_k R(tau) b_k^H, shape (M, T), from rows b, shape (M, D), and R(tau) = E u_s u_{s-tau}^T, (T, D, D)."""
+    """r_k(tau) = b_k R(tau) b_k^H, (M, T), from the rows b, (M, D), and R(tau) = E u_s u_{s-tau}^T, (T, D, D)."""
     b = np.asarray(b)
     return np.einsum("kd,tde,ke->kt", b, np.asarray(inputs), b.conj(), optimize=True)
 
@@ -203,7 +203,7 @@ def ring_energy(
     tau = np.arange(updates)
     # Mean of Re exp(-i tau theta): sin(x)/x at x = tau max_phase, and r(tau) is real.
     turned = np.sinc(tau * _phase(max_phase) / np.pi)
-    aligned = modulus[:, None] ** tau * turned * padded(autocovariance, updates).real
+    aligned = modulus[:, None] ** tau * turned * np.real(padded(autocovariance, updates))
     spread = np.ones_like(squared) if gamma is Gamma.OFF else 1 - squared
     first = 1 / np.sqrt(1 - squared) if start is Start.STATIONARY else np.ones_like(squared)
     return weights / 2 @ (spread[:, None] * aligned_energy(modulus, aligned, first))

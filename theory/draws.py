@@ -1,4 +1,4 @@
-"""Statistics over draws of W, in logarithms: the mean, which rare draws carry, and the quantiles, which do not see them."""
+"""Statistics over draws of W, in logarithms: the mean, which rare draws carry, and quantiles, which do not see them."""
 
 from typing import NamedTuple
 
@@ -33,7 +33,7 @@ class Passage(NamedTuple):
     """How many of the draws pass a level within the run, and when 10, 50 and 90 % of all draws have: NEVER if not."""
 
     fraction: float
-    times: tuple[float, float, float]
+    times: tuple[float, ...]
 
 
 def summarise(log_energy: np.ndarray) -> Summary:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq
-from scipy.special import erf, erfi, gammaln
+from scipy.special import gammaln
 
 from theory.checks import lags, widths, within
 
@@ -68,15 +68,20 @@ def regime(n: int, t: int) -> Place:
 def critical(c: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """(q(c), I(c)): the limits of Q_{n,k} and S_{n,t}/sqrt n at k, t = c sqrt n, n -> infinity.
 
-    q(c) = (2/c^2) sinh(c^2/2),  I(c) = int_0^c q = sqrt(pi/2) (erfi(c/sqrt 2) + erf(c/sqrt 2)) - c q(c).
+    q(c) = (2/c^2) sinh(c^2/2);  I(c) = int_0^c q = c sum_m z^{2m} / ((4m+1) (2m+1)!), z = c^2/2, all terms positive.
 
     Raises:
       ValueError: c outside [0, 37], where q overflows; the logarithms of finite widths go on (log_q, log_s).
     """
     c = within("c", c, 0.0, LARGEST_C, "beyond it q overflows (log_q and log_s do not)")
-    z = np.where(c > 0, c**2 / 2, 1.0)
-    q = np.where(c > 0, np.sinh(z) / z, 1.0)
-    return q[()], (math.sqrt(math.pi / 2) * (erfi(c / math.sqrt(2)) + erf(c / math.sqrt(2))) - c * q)[()]
+    z = c**2 / 2
+    q = np.sinh(z) / np.where(z > 0, z, 1.0) + (z == 0)
+    term, integral, m = np.ones_like(c), np.ones_like(c), 0
+    while (term > 1e-17 * integral).any():
+        term = term * z**2 / ((2 * m + 2) * (2 * m + 3))
+        m += 1
+        integral = integral + term / (4 * m + 1)
+    return q[()], (c * integral)[()]
 
 
 class Passage(NamedTuple):

@@ -1,10 +1,10 @@
 """Energies of drawn dense weights: what single draws of W do, where the exact values speak of their mean.
 
-Per draw, log ||W^k E||_F^2 / p for E the first p columns of the identity, an unbiased estimate of Q_{n,k} because the law
-of W does not change under rotations; p = n is the exact trace of the draw. Matrices are float32, the columns are
-rescaled at every step and only logarithms are summed (in float64), so that nothing overflows and no draw is discarded.
+Per draw, log(||W^k E||_F^2 / p) for E the first p columns of the identity: an unbiased estimate of Q_{n,k}, because
+the law of W does not change under rotations; p = n is the exact trace of the draw. Matrices are float32, the columns
+are rescaled at every step and only logarithms are summed (in float64): nothing overflows, no draw is discarded.
 
-A draw is a function of (seed, number): it does not depend on the chunk it was computed in, and draws can be added later.
+A draw is a function of (seed, number): it does not depend on the chunk it was computed in, and more can be added later.
 """
 
 import dataclasses
