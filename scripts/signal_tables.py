@@ -8,7 +8,7 @@ import numpy as np
 
 from scripts.probe_report import machine
 from scripts.signal_study import FAR, Study
-from theory.draws import FAIR_C, agreement, log_s_of, passage, summarise
+from theory.draws import FAIR_C, LARGEST_ERROR, LARGEST_SCORE, agreement, log_s_of, passage, summarise
 from theory.laws import Ensemble
 from theory.signal_propagation import (
     Quantity,
@@ -149,14 +149,14 @@ def _drawn(study: Study, n: int, ensemble: Ensemble) -> list[Row]:
 
 
 def _verdict(log_energy: np.ndarray, exact: float | None, bound: float) -> tuple[str, str]:
-    """The score, and agrees, differs, or draws too few; where no exact value is known, whether the bound holds."""
+    """The score, and whether draws agree or are too few to say; without an exact value, whether the bound holds."""
     found = agreement(log_energy[:, None], np.log([bound if exact is None else exact]))
     score = float(found.score[0])
     if exact is None:
-        return f"{score:.1f}", "above the bound" if score > -4 else "BELOW THE BOUND"
-    if abs(score) >= 4:
-        return f"{score:.1f}", "DIFFERS"
-    return f"{score:.1f}", "agrees" if found.agrees[0] else "too few draws"
+        return f"{score:.1f}", "above the bound" if score > -LARGEST_SCORE else "BELOW THE BOUND"
+    if found.error[0] >= LARGEST_ERROR:
+        return f"{score:.1f}", "too few draws"
+    return f"{score:.1f}", "agrees" if found.agrees[0] else "DIFFERS"
 
 
 def _typical(study: Study, n: int, ensemble: Ensemble) -> list[Row]:

@@ -154,7 +154,7 @@ def test_a_spectrum_is_an_autocovariance():
     line = autocovariance_of_spectrum(np.eye(count)[32] * count)
     along, against = coloured_energy([0.9 * np.exp(1j * w[32]), 0.9 * np.exp(-1j * w[32])], line, 200)[:, -1]
     assert along == pytest.approx(100, rel=1e-6)
-    assert against < 1
+    assert against == pytest.approx(1 / abs(1 - 0.9 * np.exp(-2j * w[32])) ** 2, rel=1e-6)
 
 
 def test_an_s5_mode_under_correlated_channels():

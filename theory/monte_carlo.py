@@ -4,7 +4,8 @@ Per draw, log(||W^k E||_F^2 / p) for E the first p columns of the identity: an u
 the law of W does not change under rotations; p = n is the exact trace of the draw. Matrices are float32, the columns
 are rescaled at every step and only logarithms are summed (in float64): nothing overflows, no draw is discarded.
 
-A draw is a function of (seed, number): it does not depend on the chunk it was computed in, and more can be added later.
+A draw is a function of (seed, n, number): it does not depend on the chunk that it was computed in, and more can be
+added later.
 """
 
 import dataclasses
@@ -96,8 +97,9 @@ def sample(plan: Plan, path: Path | None = None, progress: Progress = silent) ->
 
 @functools.partial(jax.jit, static_argnums=0)
 def _chunk(plan: Plan, numbers: Array) -> Float[Array, "draws steps"]:
-    seed = jax.random.key(plan.seed)
-    return jax.vmap(lambda number: _log_steps(plan, jax.random.fold_in(seed, number)))(numbers)
+    # One key for all widths would give small matrices the first numbers of large ones: their errors would agree.
+    key = jax.random.fold_in(jax.random.key(plan.seed), plan.n)
+    return jax.vmap(lambda number: _log_steps(plan, jax.random.fold_in(key, number)))(numbers)
 
 
 def _log_steps(plan: Plan, key: Key[Array, ""]) -> Float[Array, " steps"]:
@@ -125,8 +127,9 @@ def _kept(plan: Plan, path: Path) -> np.ndarray:
     if not path.exists():
         return np.empty((0, plan.longest), np.float32)
     try:
-        with np.load(path) as file:
-            law, steps = json.loads(str(file["law"])), file["steps"]
+        # Opened here: numpy leaves a damaged file open.
+        with path.open("rb") as file, np.load(file) as kept:
+            law, steps = json.loads(str(kept["law"])), kept["steps"]
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is damaged ({error}): remove it") from error
     if law != plan.law:
