@@ -107,7 +107,7 @@ def charts(row: Sequence[Chart], stem: Path, height: float = 3.5) -> None:
     ):
         figure, axes = plt.subplots(1, len(row), figsize=(7.2, height), squeeze=False, layout="constrained")
         for axis, chart in zip(axes[0], row, strict=True):
-            _chart(axis, chart, short=66 // len(row))
+            _chart(axis, chart, short=60 // len(row))
         for ending in ("png", "pdf"):
             # No date in the file: the same numbers give the same bytes.
             dated = {"CreationDate": None} if ending == "pdf" else None

@@ -94,9 +94,7 @@ def profile_q(study: Study) -> Chart:
         lines.append(Line(f"n = {n}", k / n**0.5, np.exp(log_q(n, k)), colour))
     c = np.linspace(0, 5, 200)
     lines.append(Line("limit q(c)", c, critical(c)[0], BLACK, dashed=True))
-    return Chart(
-        "(a) energy of one input, exact", "c = k / √n", "Q", lines, log="y", x_limits=(0, 5), y_limits=(0.7, 2e4)
-    )
+    return Chart("(a) one input, exact", "c = k / √n", "Q", lines, log="y", x_limits=(0, 5), y_limits=(0.7, 2e4))
 
 
 def profile_s() -> Chart:
@@ -106,7 +104,7 @@ def profile_s() -> Chart:
         lines.append(Line(f"n = {n}", t / n**0.5, np.exp(log_s(n, t)) / n**0.5, colour))
     c = np.linspace(0, 3, 200)
     lines.append(Line("limit I(c)", c, critical(c)[1], BLACK, dashed=True))
-    return Chart("(b) energy of the state, exact", C_AXIS, "S / √n", lines, x_limits=(0, 3), y_limits=(0, 7))
+    return Chart("(b) the state, exact", C_AXIS, "S / √n", lines, x_limits=(0, 3), y_limits=(0, 7))
 
 
 def drawn_ratio(study: Study) -> Chart:
@@ -136,7 +134,7 @@ def real_ratio(study: Study) -> Chart:
         exact = k[k <= 10]
         lines.append(
             Line(
-                "exact, k ≤ 10 (lines)" if colour == 0 else "",
+                "exact (lines)" if colour == 0 else "",
                 exact / n**0.5,
                 real_q(n, exact) / np.exp(log_q(n, exact)),
                 colour,
@@ -159,7 +157,7 @@ def typical(study: Study, ensemble: Ensemble) -> Chart:
         Line("median draw, 10–90 %", t, found.log_median / ten, 0, band=(found.log_low / ten, found.log_high / ten)),
         Line("limit √n I(c)", c * n**0.5, np.log10(critical(c)[1] * n**0.5), BLACK, dashed=True),
     ]
-    title = f"({'b' if ensemble is Ensemble.COMPLEX else 'c'}) {ensemble} W, n = {n}, {len(s)} draws"
+    title = f"({'b' if ensemble is Ensemble.COMPLEX else 'c'}) {ensemble}, n = {n}, {len(s)} draws"
     return Chart(title, "t  (h₀ = x₀)", "log₁₀ S", lines, marks={2 * n**0.5: "2√n"}, y_limits=(0, None))
 
 

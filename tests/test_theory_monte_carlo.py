@@ -28,7 +28,7 @@ def test_complex_draws_agree_with_the_exact_mean_up_to_two_root_n(n, draws):
 
 
 def test_real_draws_agree_with_the_polynomials():
-    found = agreement(sample(Plan(16, 8, 12_000, Ensemble.REAL)), np.log(real_q(16, np.arange(9))))
+    found = agreement(sample(Plan(16, 8, 18_000, Ensemble.REAL)), np.log(real_q(16, np.arange(9))))
     assert found.agrees.all(), (found.score.round(1), found.error.max())
 
 
@@ -47,7 +47,7 @@ def test_fresh_weights_each_step_keep_the_energy():
 
 def test_all_columns_are_the_exact_trace_and_vary_less():
     few, all_of_them = (sample(Plan(16, 4, 600, probes=p)) for p in (1, 16))
-    assert (summarise(all_of_them).error[1:] < 0.6 * summarise(few).error[1:]).all()
+    assert (summarise(all_of_them).error[1:] < 0.75 * summarise(few).error[1:]).all()
     assert agreement(all_of_them, log_q(16, np.arange(5))).agrees.all()
 
 
