@@ -10,7 +10,7 @@ LONGEST = 1_000_000
 def widths(n: ArrayLike) -> np.ndarray:
     """n as integers of at least 1."""
     found = _whole("n", n)
-    if found.size and found.min() < 0:
+    if found.size and found.min() < 1:
         raise ValueError(f"n = {found.min()}: a width is at least 1")
     return found
 
