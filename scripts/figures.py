@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import matplotlib as mpl
@@ -12,6 +12,10 @@ mpl.use("Agg")
 
 import matplotlib.pyplot as plt
 from matplotlib.lines import Line2D
+from numpy.typing import ArrayLike
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#7f7f7f")
+"""Of Okabe and Ito: told apart by the colour-blind, too. The last two are for limits and guides."""
 
 BLOCK_COLOURS = ("#0b3c5d", "#d1495b", "#edae49", "#3a7d44", "#7b5ea7", "#5c5c5c")
 
@@ -137,3 +141,84 @@ def _averaged(losses: Sequence[float]) -> list[tuple[float, float]]:
         (math.sqrt(low * (high - 1)), sum(losses[low - 1 : high - 1]) / (high - low))
         for low, high in itertools.pairwise(edges)
     ]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A curve, or points with error bars where `error` is given; `band` is (low, high) around it."""
+
+    label: str
+    x: ArrayLike
+    y: ArrayLike
+    colour: int
+    dashed: bool = False
+    points: bool = False
+    error: ArrayLike | None = None
+    band: tuple[ArrayLike, ArrayLike] | None = None
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One pair of axes; its legend stands below it. marks: x -> text of a vertical line."""
+
+    title: str
+    x: str
+    y: str
+    lines: Sequence[Line]
+    log: str = ""
+    x_limits: tuple[float, float] | None = None
+    y_limits: tuple[float, float | None] | None = None
+    marks: Mapping[float, str] = field(default_factory=dict)
+
+
+def charts(row: Sequence[Chart], stem: Path, height: float = 3.5) -> None:
+    """Charts side by side, as stem.png and stem.pdf, to be read at the width of a page (7.2 inches)."""
+    with plt.rc_context(
+        {"font.size": 8, "axes.titlesize": 8.5, "legend.fontsize": 7, "legend.handlelength": 1.8, "pdf.fonttype": 42}
+    ):
+        figure, axes = plt.subplots(1, len(row), figsize=(7.2, height), squeeze=False, layout="constrained")
+        for axis, chart in zip(axes[0], row, strict=True):
+            _chart(axis, chart, short=60 // len(row))
+        for ending in ("png", "pdf"):
+            # No date in the file: the same numbers give the same bytes.
+            dated = {"CreationDate": None} if ending == "pdf" else None
+            figure.savefig(stem.with_suffix(f".{ending}"), dpi=150, metadata=dated)
+        plt.close(figure)
+
+
+def _chart(axis, chart: Chart, short: int) -> None:
+    """Legends have two columns if there are many labels and none has more than `short` characters."""
+    # Before anything is drawn: the margins depend on the scale.
+    axis.set_xscale("log" if "x" in chart.log else "linear")
+    axis.set_yscale("log" if "y" in chart.log else "linear")
+    for line in chart.lines:
+        colour, style = COLOURS[line.colour], (0, (4, 2)) if line.dashed else "-"
+        if line.band:
+            axis.fill_between(line.x, *line.band, color=colour, alpha=0.18, linewidth=0)
+        if line.points or line.error is not None:
+            axis.errorbar(
+                line.x, line.y, line.error, color=colour, fmt="o", ms=2.6, lw=0.9, capsize=1.5, label=line.label
+            )
+        else:
+            # Guides lie on top: a dashed line would vanish under the curve that it agrees with.
+            order = 3 if line.dashed else 2
+            axis.plot(line.x, line.y, color=colour, linestyle=style, lw=1.2, label=line.label, zorder=order)
+    axis.set(title=chart.title, xlabel=chart.x, ylabel=chart.y, xlim=chart.x_limits, ylim=chart.y_limits)
+    for place, text in chart.marks.items():
+        axis.axvline(place, color="0.6", lw=0.8, zorder=0)
+        axis.annotate(
+            text,
+            (place, 0.98),
+            (2, 0),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            fontsize=7,
+            color="0.35",
+            va="top",
+        )
+    axis.grid(color="0.92", linewidth=0.6)
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right"]].set_visible(False)
+    labels = [line.label for line in chart.lines if line.label]
+    columns = 2 if len(labels) > 3 and max(map(len, labels)) <= short else 1
+    axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncol=columns, frameon=False, columnspacing=1.0)

@@ -10,7 +10,7 @@ from jaxtyping import install_import_hook
 _FAMILIES = ("rotrnn", "lru", "s5", "mru")
 _LAYER_FILES = [f"{family}.{part}" for family in _FAMILIES for part in ("init", "parametrize", "layer")]
 _LAYER_FILES += [f"attention.{part}" for part in ("init", "timeline", "position", "softmax", "linear", "layer")]
-_LAYER_FILES += ["mlp.layer"]
+_LAYER_FILES += ["mlp.layer", "theory.dense_jax", "theory.monte_carlo"]
 install_import_hook(["linalg", "scans", *_LAYER_FILES], "beartype.beartype")
 
 
