@@ -13,7 +13,7 @@ from attention.linear import Features, LinearState, accumulate, phi
 from attention.position import mru_matrices, rope, turn_blocks, turned_by_rope, xpos_512
 from attention.softmax import KeyValueCache, attend, remember
 from attention.timeline import Timeline
-from scans import check_call, like_activations, matrix_scan, project
+from scans import Mask, check_call, like_activations, matrix_scan, project
 
 
 class Attention(nnx.Module):
@@ -61,7 +61,7 @@ class Attention(nnx.Module):
         u: Float[Array, "B T D"],
         state: KeyValueCache | None = None,
         *,
-        mask: Bool[Array, "B T"] | None = None,
+        mask: Mask | None = None,
         reset: Bool[Array, "B T"] | None = None,
         probe: tuple[int, ...] | None = None,
     ) -> tuple[Float[Array, "B T D"], KeyValueCache, dict[str, Array]]:
@@ -70,7 +70,7 @@ class Attention(nnx.Module):
         Raises ValueError, with the numbers, for T = 0, for more tokens than max_length, for a state of another shape.
         """
         config = self.config
-        check_call("attention", u, config.width, self.initial_state, state, mask=mask, reset=reset)
+        mask = check_call("attention", u, config.width, self.initial_state, state, mask, reset)
         batch, steps, _ = u.shape
         if steps > config.max_length:
             raise ValueError(f"attention: T={steps} steps, but 1 to max_length={config.max_length} fit in the cache")
@@ -164,12 +164,12 @@ class LinearAttention(nnx.Module):
         u: Float[Array, "B T D"],
         state: LinearState | None = None,
         *,
-        mask: Bool[Array, "B T"] | None = None,
+        mask: Mask | None = None,
         reset: Bool[Array, "B T"] | None = None,
         probe: tuple[int, ...] | None = None,
     ) -> tuple[Float[Array, "B T D"], LinearState, dict[str, Array]]:
         """y, the sums after the last valid step, and no diagnostics. Raises ValueError for T = 0."""
-        check_call("linear_attention", u, self.config.width, self.initial_state, state, mask=mask, reset=reset)
+        mask = check_call("linear_attention", u, self.config.width, self.initial_state, state, mask, reset)
         batch, steps, _ = u.shape
         state = self.initial_state(batch) if state is None else state
         u = _valid_inputs(u, mask)

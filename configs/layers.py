@@ -17,6 +17,7 @@ ROTRNN = {
     "theta_storage": "raw",
     "output_init": "by_init",
     "held": 1,
+    "chunk": 0,
 }
 
 LRU = {
@@ -27,6 +28,7 @@ LRU = {
     "r_max": 0.99,
     "max_phase": 2 * math.pi,
     "held": 1,
+    "chunk": 0,
 }
 
 S5 = {
@@ -40,6 +42,7 @@ S5 = {
     "dt_min": 1e-3,
     "dt_max": 0.1,
     "step_rescale": 1.0,
+    "chunk": 0,
 }
 
 MRU = {

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from scans import Choice, Direction
+from scans import Choice, Direction, check_chunk
 
 
 class Gamma(Choice):
@@ -23,7 +23,7 @@ class LRUConfig:
     """width: D. state_size: N complex modes, 2N real numbers. r_min, r_max: ring of |lambda| at the start.
 
     max_phase: phases start uniform in (0, max_phase), radians. held: steps of training for which one input stands, see
-    `scans.held_system`; 1 except to score at a lower rate.
+    `scans.held_system`; 1 except to score at a lower rate. chunk: see `scans.check_chunk`.
     """
 
     width: int
@@ -34,6 +34,7 @@ class LRUConfig:
     r_max: float = 0.99
     max_phase: float = 2 * math.pi
     held: int = 1
+    chunk: int = 0
 
     def __post_init__(self):
         object.__setattr__(self, "direction", Direction(self.direction))
@@ -46,6 +47,7 @@ class LRUConfig:
             raise ValueError(f"lru: 0 < max_phase <= 2 pi is needed, got {self.max_phase}")
         if self.held < 1:
             raise ValueError(f"lru: held={self.held} must be at least 1")
+        check_chunk("lru", self.chunk)
 
     @property
     def real_state_size(self) -> int:

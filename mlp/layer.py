@@ -8,7 +8,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float
 
 from mlp.config import MLPConfig
-from scans import check_call, like_activations, project
+from scans import Mask, check_call, like_activations, project
 
 STD = 0.02
 
@@ -36,7 +36,7 @@ class MLP(nnx.Module):
         u: Float[Array, "B T D"],
         state: tuple[()] | None = None,
         *,
-        mask: Bool[Array, "B T"] | None = None,
+        mask: Mask | None = None,
         reset: Bool[Array, "B T"] | None = None,
         probe: tuple[int, ...] | None = None,
     ) -> tuple[Float[Array, "B T D"], tuple[()], dict[str, Array]]:
@@ -44,7 +44,7 @@ class MLP(nnx.Module):
 
         Raises ValueError for an input, a mask or a state of another shape.
         """
-        check_call("mlp", u, self.config.width, self.initial_state, state, mask=mask, reset=reset)
+        mask = check_call("mlp", u, self.config.width, self.initial_state, state, mask, reset)
         # Nothing in is nothing out. Masked on the way in, so that no nan of a padding reaches a gradient.
         return self._mapped(u if mask is None else jnp.where(mask[..., None], u, 0)), (), {}
 

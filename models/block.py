@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax import lax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from models.contract import Layer
 from models.norm import BatchNorm, Moments, Norm
-from scans import Choice
+from scans import Choice, Mask, step_mask
 
 
 class Mixing(Choice):
@@ -91,7 +91,7 @@ class Block(nnx.Module):
     def __call__(
         self,
         x: Float[Array, "B T D"],
-        mask: Bool[Array, "B T"] | None,
+        mask: Mask | None,
         *,
         key: jax.Array | None = None,
         probe: tuple[int, ...] | None = None,
@@ -102,7 +102,7 @@ class Block(nnx.Module):
         moments: what batch norm uses instead of the moments of this batch.
         """
         if isinstance(self.norm, BatchNorm):
-            normed, moments = self.norm(x, mask, moments)
+            normed, moments = self.norm(x, step_mask(mask, x.shape[1]), moments)
         else:
             normed, moments = self.norm(x), None
         h, _, diagnostics = self.layer(normed, mask=mask, probe=probe)

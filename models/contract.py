@@ -4,6 +4,8 @@ from typing import Any, Protocol
 
 from jaxtyping import Array, Bool, Float
 
+from scans import Mask
+
 State = Any
 
 
@@ -28,8 +30,9 @@ class ElementsConfig(LayerConfig, Protocol):
 class Layer(Protocol):
     """u (B, T, D) -> y (B, T, D), whole or in pieces.
 
-    Full, split and stepwise use give the same values. A mask means that masked steps hold the state and give y = 0; no
-    mask means that every step is input. `reset` marks the first element of each packed sequence.
+    Full, split and stepwise use give the same values. A mask (flags, or lengths) means that masked steps hold the
+    state and give y = 0; no mask means that every step is input. `reset` marks the first element of each packed
+    sequence.
     """
 
     def __call__(
@@ -37,7 +40,7 @@ class Layer(Protocol):
         u: Float[Array, "B T D"],
         state: State | None = None,
         *,
-        mask: Bool[Array, "B T"] | None = None,
+        mask: Mask | None = None,
         reset: Bool[Array, "B T"] | None = None,
         probe: tuple[int, ...] | None = None,
     ) -> tuple[Float[Array, "B T D"], State, dict[str, Any]]:

@@ -6,14 +6,14 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from models.block import drop
 from models.contract import Layer, State
 from models.norm import Stats
 from models.padding import Padding
 from models.sequence import Output
-from scans import project
+from scans import Mask, project
 
 EPS = 1e-5
 STD = 0.02
@@ -42,7 +42,7 @@ class Sublayer(nnx.Module):
     def __call__(
         self,
         h: Float[Array, "B T D"],
-        mask: Bool[Array, "B T"] | None,
+        mask: Mask | None,
         state: State | None = None,
         *,
         key: jax.Array | None = None,

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from scans import Choice
+from scans import Choice, step_mask
 
 
 class Padding(Choice):
@@ -19,14 +19,11 @@ class Padding(Choice):
     POOL_ONLY = "pool_only"
     NONE = "none"
 
-    def masks(
-        self, lengths: Int[Array, " B"], steps: int
-    ) -> tuple[Bool[Array, "B T"] | None, Bool[Array, "B T"] | None]:
-        """The mask of layers and norms, and that of the pooling; None: every step is input."""
+    def masks(self, lengths: Int[Array, " B"], steps: int) -> tuple[Int[Array, " B"] | None, Bool[Array, "B T"] | None]:
+        """The lengths for layers and norms, and the mask of the pooling; None: every step is input."""
         if self is Padding.NONE:
             return None, None
-        valid = jnp.arange(steps) < lengths[:, None]
-        return (valid if self is Padding.FULL else None), valid
+        return (lengths if self is Padding.FULL else None), step_mask(lengths, steps)
 
 
 def masked_mean(x: Float[Array, "B T D"], mask: Bool[Array, "B T"] | None) -> Float[Array, "B D"]:

@@ -10,7 +10,16 @@ from jaxtyping import Array, Bool, Float
 from mru import init
 from mru.config import MRUConfig, StateScan
 from mru.parametrize import input_states, normalised
-from scans import ScaledMatrix, check_call, like_activations, matrix_scan, mean_at_times, project, scaled_matrix_scan
+from scans import (
+    Mask,
+    ScaledMatrix,
+    check_call,
+    like_activations,
+    matrix_scan,
+    mean_at_times,
+    project,
+    scaled_matrix_scan,
+)
 
 
 class MRUState(NamedTuple):
@@ -50,7 +59,7 @@ class MRU(nnx.Module):
         u: Float[Array, "B T D"],
         state: MRUState | None = None,
         *,
-        mask: Bool[Array, "B T"] | None = None,
+        mask: Mask | None = None,
         reset: Bool[Array, "B T"] | None = None,
         probe: tuple[int, ...] | None = None,
     ) -> tuple[Float[Array, "B T D"], MRUState, dict[str, Any]]:
@@ -59,7 +68,7 @@ class MRU(nnx.Module):
         Returns y, the state after the last valid step, and diagnostics: empty, or with `probe` those of `diagnose`.
         Raises ValueError for an input of another width or a carried state of another form.
         """
-        check_call("mru", u, self.config.width, self.initial_state, state, mask=mask, reset=reset)
+        mask = check_call("mru", u, self.config.width, self.initial_state, state, mask, reset)
         if mask is not None:
             u = jnp.where(mask[..., None], u, 0)
         elements = self.elements(u)

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from scans import Choice, Direction
+from scans import Choice, Direction, check_chunk
 
 
 class Start(Choice):
@@ -70,7 +70,7 @@ class OutputInit(Choice):
 class RotRNNConfig:
     """width: D. state_size: N real numbers in `heads` heads of n = N / heads (even). gamma_min, gamma_max: range of the
     decays at the start. theta_max: angles start uniform in (0, theta_max), radians. held: steps of training for which
-    one input stands, see `scans.held_system`; 1 except to score at a lower rate.
+    one input stands, see `scans.held_system`; 1 except to score at a lower rate. chunk: see `scans.check_chunk`.
     """
 
     width: int
@@ -88,6 +88,7 @@ class RotRNNConfig:
     theta_storage: ThetaStorage = ThetaStorage.RAW
     output_init: OutputInit = OutputInit.BY_INIT
     held: int = 1
+    chunk: int = 0
 
     def __post_init__(self):
         for name, kind in _CHOICES.items():
@@ -118,6 +119,7 @@ class RotRNNConfig:
             raise ValueError(
                 f"rotrnn: held >= 1 is needed, and 1 with start=stationary, got held={self.held}, start={self.start}"
             )
+        check_chunk("rotrnn", self.chunk)
 
     @property
     def head_size(self) -> int:

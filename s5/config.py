@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from scans import Choice, Direction
+from scans import Choice, Direction, check_chunk
 
 
 class Discretization(Choice):
@@ -27,7 +27,7 @@ class S5Config:
     conj_sym: of every conjugate pair of modes one is stored, N / 2 complex modes = N real numbers; otherwise N complex.
     clip_eigs: the real part of Lambda is kept below -1e-4. dt_min, dt_max: range of the step sizes at the start.
     step_rescale: factor on all step sizes. It is no parameter: a layer built with r = 2 reads inputs of half the rate
-    with the parameters learned at the full one.
+    with the parameters learned at the full one. chunk: see `scans.check_chunk`.
     """
 
     width: int
@@ -41,6 +41,7 @@ class S5Config:
     dt_min: float = 1e-3
     dt_max: float = 0.1
     step_rescale: float = 1.0
+    chunk: int = 0
 
     def __post_init__(self):
         object.__setattr__(self, "direction", Direction(self.direction))
@@ -60,6 +61,7 @@ class S5Config:
             raise ValueError(f"s5: 0 < dt_min < dt_max is needed, got dt_min={self.dt_min}, dt_max={self.dt_max}")
         if not 0 < self.step_rescale < 1e6:
             raise ValueError(f"s5: 0 < step_rescale < 1e6 is needed, got {self.step_rescale}")
+        check_chunk("s5", self.chunk)
 
     @property
     def block_size(self) -> int:

@@ -5,15 +5,17 @@ Nothing here knows flax, configs or training. The layer folders only make the ar
 `DiagonalSystem`; mru: the matrices M_t); what makes them fast is written once, in this package.
 """
 
-from scans.checks import check_call
+from scans.checks import Mask, check_call, step_mask
 from scans.choice import Choice, Direction, ScanMethod
-from scans.diagonal import DiagonalSystem, diagonal_layer, diagonal_step
+from scans.chunked import check_chunk
+from scans.diagonal import diagonal_layer, diagonal_step
 from scans.energy import diagonal_energy, mean_at_times
 from scans.held import held_system
 from scans.linear import linear_scan
 from scans.matrix import ScaledMatrix, matrix_scan, scaled_matrix_scan
 from scans.projection import like_activations, project
 from scans.streaming import DiagonalRecurrence, DiagonalState
+from scans.system import DiagonalSystem
 
 __all__ = [
     "Choice",
@@ -21,9 +23,11 @@ __all__ = [
     "DiagonalState",
     "DiagonalSystem",
     "Direction",
+    "Mask",
     "ScaledMatrix",
     "ScanMethod",
     "check_call",
+    "check_chunk",
     "diagonal_energy",
     "diagonal_layer",
     "diagonal_step",
@@ -34,4 +38,5 @@ __all__ = [
     "mean_at_times",
     "project",
     "scaled_matrix_scan",
+    "step_mask",
 ]

@@ -4,7 +4,16 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from jaxtyping import Array, Shaped
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int, Shaped
+
+Mask = Bool[Array, "B T"] | Int[Array, " B"]
+"""Which steps are valid: a flag each, or how many of the first of each sequence (padding at the end)."""
+
+
+def step_mask(mask: Mask | None, steps: int) -> Bool[Array, "B T"] | None:
+    """A flag for each step."""
+    return mask if mask is None or mask.ndim == 2 else jnp.arange(steps) < mask[:, None]
 
 
 def check_call(
@@ -13,20 +22,25 @@ def check_call(
     width: int,
     initial_state: Callable[[int], Any],
     state: Any | None,
-    **marks: Shaped[Array, "..."] | None,
-) -> None:
-    """Raises ValueError unless u is (B, T, width) with T >= 1, a carried state has the form of initial_state(B), and
-    each of the marks (mask, reset) is (B, T)."""
+    mask: Shaped[Array, "..."] | None = None,
+    reset: Shaped[Array, "..."] | None = None,
+) -> Bool[Array, "B T"] | None:
+    """The mask as a flag for each step.
+
+    Raises ValueError unless u is (B, T, width) with T >= 1, a carried state has the form of initial_state(B), mask is
+    (B, T) or lengths (B,), and reset is (B, T).
+    """
     if u.ndim != 3 or u.shape[1] < 1 or u.shape[2] != width:
         raise ValueError(f"{where}: u must be (B, T, {width}) with at least one time step, got shape {u.shape}")
-    for name, mark in marks.items():
-        if mark is not None and mark.shape != u.shape[:2]:
+    for name, mark in (("mask", mask), ("reset", reset)):
+        lengths = mark is mask and mark is not None and mark.shape == u.shape[:1]
+        if mark is not None and mark.shape != u.shape[:2] and not lengths:
             raise ValueError(f"{where}: {name} must have shape {u.shape[:2]}, got {mark.shape}")
-    if state is None:
-        return
-    expected, given = _shapes(jax.eval_shape(lambda: initial_state(u.shape[0]))), _shapes(state)
-    if expected != given:
-        raise ValueError(f"{where}: the carried state must have shapes {expected}, got {given}")
+    if state is not None:
+        expected, given = _shapes(jax.eval_shape(lambda: initial_state(u.shape[0]))), _shapes(state)
+        if expected != given:
+            raise ValueError(f"{where}: the carried state must have shapes {expected}, got {given}")
+    return step_mask(mask, u.shape[1])
 
 
 def _shapes(state: Any) -> dict[str, tuple[int, ...]]:

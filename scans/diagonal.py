@@ -1,53 +1,19 @@
-"""Level 2: the time-invariant complex diagonal system under RotRNN, LRU and S5, whole layer at once."""
+"""Level 2: a time-invariant complex diagonal system as a whole layer."""
 
 from typing import Any, NamedTuple, assert_never
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from scans.checks import Mask, step_mask
 from scans.choice import ScanMethod, resolve
+from scans.chunked import LONGEST, chunked_layer
 from scans.linear import linear_scan
 from scans.projection import is_low, like_activations, project
 from scans.sequential import read, recurrence, to_complex, to_split
-
-
-class DiagonalSystem(NamedTuple):
-    """x_t = lambda x_{t-1} + B u_t,  y_t = Re(C x_t) + d u_t,  lambda = exp(log_mag + i phase), as real arrays.
-
-    N complex modes, model width D. With c_backward the layer reads both ways: y_t gains Re(C' x'_t), where
-    x'_t = lambda x'_{t+1} + B u_t runs over the same inputs from the end.
-    start_gain, if given, scales B u_t at the first input of a sequence (the stationary start of RotRNN).
-    """
-
-    log_mag: Float[Array, " N"]
-    phase: Float[Array, " N"]
-    b_re: Float[Array, "N D"]
-    b_im: Float[Array, "N D"]
-    c_re: Float[Array, "D N"]
-    c_im: Float[Array, "D N"]
-    d: Float[Array, " D"]
-    c_backward_re: Float[Array, "D N"] | None = None
-    c_backward_im: Float[Array, "D N"] | None = None
-    start_gain: Float[Array, " N"] | None = None
-
-    @property
-    def bidirectional(self) -> bool:
-        return self.c_backward_re is not None
-
-    @property
-    def transition(self) -> Float[Array, " W"]:
-        """lambda as [Re | Im]."""
-        modulus = jnp.exp(self.log_mag)
-        return jnp.concatenate([modulus * jnp.cos(self.phase), modulus * jnp.sin(self.phase)])
-
-    def readout(self, backward: bool) -> Float[Array, "W D"]:
-        """[Re C, -Im C]^T: [Re x | Im x] times it is Re(C x). `backward`: that of the second direction."""
-        if not backward:
-            return jnp.concatenate([self.c_re, -self.c_im], 1).T
-        assert self.c_backward_re is not None
-        assert self.c_backward_im is not None
-        return jnp.concatenate([self.c_backward_re, -self.c_backward_im], 1).T
+from scans.system import DiagonalSystem
 
 
 def diagonal_layer(
@@ -55,11 +21,12 @@ def diagonal_layer(
     u: Float[Array, "B T D"],
     h0: Float[Array, "*dirs B W"] | None = None,
     *,
-    mask: Bool[Array, "B T"] | None = None,
-    reset: Bool[Array, "B T"] | None = None,
+    mask: Mask | None = None,
+    reset: Bool[Array, "B _"] | None = None,
     reverse: bool = False,
     started: Bool[Array, " B"] | None = None,
     method: ScanMethod | str = ScanMethod.AUTO,
+    chunk: int | None = None,
     states: str = "none",
 ) -> tuple[Any, ...]:
     """The layer y_t = Re(C x_t) + d u_t of a `DiagonalSystem` over whole sequences.
@@ -67,16 +34,19 @@ def diagonal_layer(
     Args:
         u: inputs.
         h0: states before the first processed step as [Re | Im]; (2, B, 2N) (forward, backward) if bidirectional.
-        mask: True at valid steps. A masked step holds the state and gives y = 0. None: all steps are valid.
+        mask: which steps are valid, as flags or as lengths (B,). A masked step holds the state and gives y = 0. None:
+            all steps are valid.
         reset: True at the first element of each packed sequence. A backward pass resets where such a sequence ends.
         reverse: run from the end; refused for a bidirectional system, which does both.
         started: whether h0 has already seen an input (matters with start_gain only). Default: exactly if h0 is given.
-        method: see `linear_scan`.
+        method: see `linear_scan`. CHUNKED (see `scans.chunked`) keeps one state a chunk; it takes one flag a chunk as
+            reset, (B, ceil(T / chunk)), and a mask as lengths only.
+        chunk: steps of a chunk, 1 to 8, with AUTO (which then chunks wherever the call allows) or CHUNKED (default 2).
         states: "none", or "all": append the states, complex (B, T, N); if bidirectional a pair (forward, backward).
     Returns:
         y (B, T, D), the state after the last processed valid step (shaped as h0), and the states if asked for.
     Raises:
-        ValueError: for T = 0, an unknown choice, or `reverse` with a bidirectional system.
+        ValueError: for T = 0, an unknown choice, `reverse` with a bidirectional system, what chunks cannot do.
     """
     if u.shape[1] == 0:
         raise ValueError(f"diagonal_layer: u has shape {u.shape}: at least one time step is needed")
@@ -84,9 +54,38 @@ def diagonal_layer(
         raise ValueError(f"diagonal_layer: states={states!r}: expected none or all")
     if system.bidirectional and reverse:
         raise ValueError("diagonal_layer: a bidirectional system already runs both ways: leave reverse=False")
-    method = resolve(method, "diagonal_layer")
-    if mask is not None:
-        u = jnp.where(mask[..., None], u, 0)
+    call = Call(system, u, h0, mask, reset, reverse, states)
+    method, chunk = choose(call, ScanMethod(method), chunk)
+    flags = step_mask(mask, u.shape[1])
+    if flags is not None:
+        u = jnp.where(flags[..., None], u, 0)
+    paths = ()
+    if chunk > 1:
+        y, h_last = chunked_layer(
+            system, u, h0, lengths=mask, reset=reset, reverse=reverse, started=started, chunk=chunk, method=method
+        )
+    else:
+        y, h_last, paths = _by_step(system, u, h0, flags, reset, reverse, started, method)
+    y = like_activations(y, u)
+    if flags is not None:
+        y = jnp.where(flags[..., None], y, 0)
+    if states == "none":
+        return y, h_last
+    paths = tuple(to_complex(jnp.swapaxes(h, 0, 1)) for h in paths)
+    return y, h_last, paths if system.bidirectional else paths[0]
+
+
+def _by_step(
+    system: DiagonalSystem,
+    u: Float[Array, "B T D"],
+    h0: Float[Array, "*dirs B W"] | None,
+    mask: Bool[Array, "B T"] | None,
+    reset: Bool[Array, "B T"] | None,
+    reverse: bool,
+    started: Bool[Array, " B"] | None,
+    method: ScanMethod,
+) -> tuple[Float[Array, "B T D"], Float[Array, "*dirs B W"], tuple[Float[Array, "T B W"], ...]]:
+    """y, the last state and all states of each direction, by the recurrence over every step."""
     v = project_inputs(system, u)
     y = jnp.swapaxes(system.d * u, 0, 1)
     lasts, trajectories = [], []
@@ -97,14 +96,74 @@ def diagonal_layer(
         y = y + _outputs(h, system.readout(way == 1), method, u.dtype)
         lasts.append(h_last)
         trajectories.append(h)
-    y = like_activations(jnp.swapaxes(y, 0, 1), u)
-    if mask is not None:
-        y = jnp.where(mask[..., None], y, 0)
-    h_last = jnp.stack(lasts) if system.bidirectional else lasts[0]
-    if states == "none":
-        return y, h_last
-    paths = tuple(to_complex(jnp.swapaxes(h, 0, 1)) for h in trajectories)
-    return y, h_last, paths if system.bidirectional else paths[0]
+    return jnp.swapaxes(y, 0, 1), jnp.stack(lasts) if system.bidirectional else lasts[0], tuple(trajectories)
+
+
+class Call(NamedTuple):
+    """What decides how a layer is evaluated."""
+
+    system: DiagonalSystem
+    u: Array
+    h0: Array | None
+    mask: Array | None
+    reset: Array | None
+    reverse: bool
+    states: str
+
+    def unfit(self) -> str | None:
+        """Why this call cannot be chunked, if it cannot."""
+        backward = self.reverse or self.system.bidirectional
+        if self.states != "none":
+            return f"states={self.states}: chunks hold no states of single steps"
+        if self.mask is not None and self.mask.ndim == 2:
+            return "a mask of flags: chunks take lengths"
+        if self.mask is not None and backward and (self.h0 is not None or self.system.start_gain is not None):
+            return "a backward pass over padding that starts from a state"
+        if self.reset is not None and self.system.start_gain is not None:
+            return "a stationary start after a reset"
+        return None
+
+
+def choose(call: Call, method: ScanMethod, chunk: int | None) -> tuple[ScanMethod, int]:
+    """How the recurrence is evaluated, and the steps of a chunk; 1: by every step.
+
+    Raises ValueError for a chunk length out of range, or with a method that has none; and for CHUNKED, if the call
+    cannot be chunked.
+    """
+    if chunk is not None and not 1 <= chunk <= LONGEST:
+        raise ValueError(f"diagonal_layer: chunk={chunk}: expected 1 to {LONGEST}")
+    between = resolve(ScanMethod.AUTO, "diagonal_layer")
+    match method:
+        case ScanMethod.AUTO:
+            fits = call.unfit() is None and call.reset is None
+            return between, (chunk or preferred_chunk(call)) if fits else 1
+        case ScanMethod.CHUNKED:
+            chunk = chunk or 2
+            if why := call.unfit():
+                raise ValueError(f"diagonal_layer: method=chunked: {why}")
+            count = -(-call.u.shape[1] // chunk)
+            if call.reset is not None and call.reset.shape != (call.u.shape[0], count):
+                raise ValueError(
+                    f"diagonal_layer: method=chunked takes a reset for each of {count} chunks, got {call.reset.shape}"
+                )
+            return between, chunk
+        case ScanMethod.SEQUENTIAL | ScanMethod.ASSOCIATIVE:
+            if chunk not in (None, 1):
+                raise ValueError(f"diagonal_layer: chunk={chunk} with method={method}: expected auto or chunked")
+            return method, 1
+        case unreachable:
+            assert_never(unreachable)
+
+
+def preferred_chunk(call: Call) -> int:
+    """The chunk length that is fastest, by platform and shape: a chunk saves states and costs products."""
+    modes, width = call.system.b_re.shape
+    wide = width**2 <= 64 * modes
+    if jax.default_backend() == "cpu":
+        return 2 if wide and not call.system.bidirectional else 1
+    if not is_low(call.u.dtype):
+        return 1
+    return 8 if wide else 4 if width**2 <= 128 * modes else 1
 
 
 def diagonal_step(

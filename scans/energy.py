@@ -7,8 +7,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from scans.diagonal import DiagonalSystem, Timeline, apply_start_gain, project_inputs
+from scans.diagonal import Timeline, apply_start_gain, project_inputs
 from scans.sequential import product
+from scans.system import DiagonalSystem
 
 
 class ModeEnergies(NamedTuple):

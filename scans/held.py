@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from scans.diagonal import DiagonalSystem
+from scans.system import DiagonalSystem
 
 
 def held_system(system: DiagonalSystem, steps: int) -> DiagonalSystem:

@@ -5,10 +5,11 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from scans.checks import check_call
+from scans.checks import Mask, check_call
 from scans.choice import Direction
-from scans.diagonal import DiagonalSystem, diagonal_layer, diagonal_step
+from scans.diagonal import diagonal_layer, diagonal_step
 from scans.energy import diagonal_energy
+from scans.system import DiagonalSystem
 
 
 class DiagonalState(NamedTuple):
@@ -45,7 +46,7 @@ class DiagonalRecurrence:
         u: Float[Array, "B T D"],
         state: DiagonalState | None = None,
         *,
-        mask: Bool[Array, "B T"] | None = None,
+        mask: Mask | None = None,
         reset: Bool[Array, "B T"] | None = None,
         probe: tuple[int, ...] | None = None,
     ) -> tuple[Float[Array, "B T D"], DiagonalState, dict[str, Array]]:
@@ -59,16 +60,17 @@ class DiagonalRecurrence:
         if state is not None:
             self._require_causal("a carried state")
         name = type(self).__name__.lower()
-        check_call(name, u, self.config.width, self.initial_state, state, mask=mask, reset=reset)
+        flags = check_call(name, u, self.config.width, self.initial_state, state, mask, reset)
         if probe is not None and not (state is None and reset is None):
             raise ValueError("probe measures whole sequences from their start: leave out the carried state and reset")
         system = self.system()
         x, started = (None, None) if state is None else state
         y, x = diagonal_layer(
-            system, u, x, mask=mask, reset=reset, started=started, reverse=self.direction is Direction.BACKWARD
-        )
-        started = _had_input(u.shape[:2], started, mask, reset)
-        diagnostics = {} if probe is None else self.state_energies(u, mask, probe)
+            system, u, x, mask=mask, reset=reset, started=started, reverse=self.direction is Direction.BACKWARD,
+            chunk=self.config.chunk or None,
+        )  # fmt: skip
+        started = _had_input(u.shape[:2], started, flags, reset)
+        diagnostics = {} if probe is None else self.state_energies(u, flags, probe)
         return y, DiagonalState(x, started), diagnostics
 
     def step(

@@ -101,6 +101,25 @@ def test_causality_by_gradients(x64, name, options):
         assert (seen[part] > 1e-9).all() if reads else not seen[part].any()
 
 
+CHUNKED = [
+    pytest.param(name, options | {"direction": direction, "chunk": 3}, id=f"{name}-{direction}-chunked")
+    for name, options in DIRECTED.items()
+    for direction in Direction
+]
+
+
+@pytest.mark.parametrize(("name", "options"), ALL + CHUNKED)
+def test_lengths_are_a_mask(x64, name, options):
+    """Of padding at the end; also where steps are computed together, which flags would not allow."""
+    u, lengths = jnp.asarray(normals(BATCH, STEPS, WIDTH)), jnp.asarray([STEPS, 5, 1])
+    layer = make(name, options).module()
+    run = jax.jit(lambda mask: layer(u, mask=mask))
+    y, state, _ = run(jnp.arange(STEPS) < lengths[:, None])
+    found, found_state, _ = run(lengths)
+    for x, expected in zip(jax.tree.leaves((found, found_state)), jax.tree.leaves((y, state)), strict=True):
+        assert_close(np.asarray(x), np.asarray(expected), 1e-12)
+
+
 @pytest.mark.parametrize(("name", "options"), ALL)
 def test_shape_masked_outputs_and_padding(x64, name, options):
     """Neither the content of masked steps nor padding further on changes a valid output; masked ones are 0."""

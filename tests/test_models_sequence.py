@@ -234,14 +234,14 @@ def test_probe_gives_one_row_per_block_without_gradient():
 
     @jax.jit
     def run(params):
-        logits, rows, _ = nnx.merge(graphdef, params)(inputs, lengths, probe=(1, 9))
+        logits, rows, *_ = nnx.merge(graphdef, params)(inputs, lengths, probe=(1, 9))
         return rows[0]["energy"].sum() + rows[1]["energy_t"].sum(), (logits, rows)
 
     grads, (logits, rows) = jax.grad(run, has_aux=True)(params)
     assert len(rows) == 2
     assert all(row["finite"] and row["energy"].shape == (4,) and row["energy_t"].shape == (2,) for row in rows)
     assert not any(g.any() for g in jax.tree.leaves(grads))
-    plain, none, _ = jax.jit(lambda: nnx.merge(graphdef, params)(inputs, lengths))()
+    plain, none, *_ = jax.jit(lambda: nnx.merge(graphdef, params)(inputs, lengths))()
     np.testing.assert_allclose(logits, plain, rtol=0, atol=1e-6)
     assert none == [{}, {}]
 

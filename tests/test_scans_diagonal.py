@@ -1,6 +1,5 @@
 """diagonal_layer against the float64 loop: directions, masks, resets, carried state, streaming, stationary start."""
 
-import itertools
 import time
 
 import jax
@@ -214,12 +213,14 @@ def test_refuses_empty_and_contradictory_calls():
 def test_methods_are_chosen_by_name_and_agree_in_float32():
     system = jax.tree.map(jnp.float32, make_system())
     u = jnp.float32(np.random.default_rng(0).normal(size=(2, 33, WIDTH)))
-    auto, sequential, associative = (
-        diagonal_layer(system, u, method=m)[0] for m in itertools.chain([ScanMethod.AUTO], METHODS)
+    auto, chunked, sequential, associative = (
+        diagonal_layer(system, u, method=m)[0] for m in (ScanMethod.AUTO, ScanMethod.CHUNKED, *METHODS)
     )
-    np.testing.assert_array_equal(auto, sequential)
-    np.testing.assert_allclose(associative, sequential, rtol=0, atol=1e-5)
-    assert not np.array_equal(associative, sequential)
+    np.testing.assert_array_equal(auto, chunked)  # many modes for so narrow a layer
+    np.testing.assert_array_equal(diagonal_layer(system, u, chunk=1)[0], sequential)
+    for other in (chunked, associative):
+        np.testing.assert_allclose(other, sequential, rtol=0, atol=1e-5)
+        assert not np.array_equal(other, sequential)
 
 
 def gradient_program(steps):

@@ -9,7 +9,7 @@ import pytest
 from jax.test_util import check_grads
 from reference import matrix_gradients, matrix_loop
 
-from scans import DiagonalSystem, ScaledMatrix, ScanMethod, diagonal_layer, linear_scan, matrix_scan, scaled_matrix_scan
+from scans import ScaledMatrix, ScanMethod, linear_scan, matrix_scan, scaled_matrix_scan
 
 METHODS = [ScanMethod.SEQUENTIAL, ScanMethod.ASSOCIATIVE, ScanMethod.CHUNKED]
 LENGTHS = [1, 2, 3, 5, 17, 255, 256, 257]
@@ -217,13 +217,10 @@ def test_refuses(m, h0, method, message):
         matrix_scan(jnp.asarray(m), None if h0 is None else jnp.asarray(h0), method=method)
 
 
-def test_the_other_scans_offer_no_chunks():
+def test_the_elementwise_scan_offers_no_chunks():
     offered = "expected one of auto, sequential, associative$"
     with pytest.raises(ValueError, match=f"linear_scan: method=chunked is not offered here: {offered}"):
         linear_scan(jnp.ones(3), jnp.ones((1, 2, 3)), method="chunked")
-    system = DiagonalSystem(*map(jnp.zeros, (1, 1, (1, 2), (1, 2), (2, 1), (2, 1), 2)))
-    with pytest.raises(ValueError, match=f"diagonal_layer: method=chunked is not offered here: {offered}"):
-        diagonal_layer(system, jnp.ones((1, 3, 2)), method="chunked")
 
 
 def test_marks_and_scales_that_do_not_fit_are_refused():

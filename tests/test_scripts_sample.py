@@ -5,7 +5,7 @@ import json
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -59,7 +59,7 @@ def bytes_model(letters, packing="separated"):
     """Attention on the single bytes of a few letters, as it is before training: all of them are likely."""
     ends = [len(BYTES)] if packing == "separated" else []
     ids = [*map(BYTES.index, letters.encode()), *ends]
-    tokens = Tokenizer(tuple(bytes([byte]) for byte in BYTES), np.array(ids))
+    tokens: Any = Tokenizer(tuple(bytes([byte]) for byte in BYTES), np.array(ids))
     config = tinystories.get_config("model=transformer_33m,smoke").to_dict()
     config["data"]["choices"]["packing"] = packing
     config["model"].update(depth=1)
