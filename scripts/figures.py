@@ -14,8 +14,8 @@ import matplotlib.pyplot as plt
 from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#7f7f7f")
-"""Of Okabe and Ito: told apart by the colour-blind, too. The last two are for limits and guides."""
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+"""Of Okabe and Ito: told apart by the colour-blind, too. The last is for limits and guides."""
 
 BLOCK_COLOURS = ("#0b3c5d", "#d1495b", "#edae49", "#3a7d44", "#7b5ea7", "#5c5c5c")
 

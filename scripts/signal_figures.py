@@ -27,7 +27,7 @@ from theory.signal_propagation import (
     real_q,
 )
 
-BLACK, GREY = 6, 7
+BLACK = 6
 C_AXIS = "c = t / √n"
 PHI, RING, ORDER, HEAD, PHASE = 0.9, (0.9, 0.999), 256, 16, math.pi / 10
 

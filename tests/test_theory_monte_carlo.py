@@ -105,7 +105,7 @@ def test_draws_do_not_depend_on_the_chunk(monkeypatch):
 
 
 def test_widths_share_no_numbers():
-    first = [sample(Plan(n, 1, 300, Ensemble.REAL, probes=1))[:, 1] for n in (4, 5)]
+    first = [sample(Plan(n, 1, 300, Ensemble.REAL, probes=n))[:, 1] for n in (4, 5)]
     assert abs(np.corrcoef(first)[0, 1]) < 4 / math.sqrt(300)
 
 
@@ -162,4 +162,6 @@ def test_agreement_needs_a_small_score_and_a_small_error():
 
 def test_passage_of_known_draws():
     growth = np.log(np.array([[1, 3, 1], [1, 1, 3], [1, 1, 1], [1, 1, 1.5]]))
-    assert passage(growth, 2.0) == (0.5, (1.0, NEVER, NEVER))
+    assert passage(growth, 2.0) == (0.5, (1.0, 2.0, NEVER))
+    # Draw t is above the level from t on: 1, 5 and 9 of the ten have passed at 0, 4 and 8.
+    assert passage(np.log(3 * np.triu(np.ones((10, 10))) + 1e-9), 2.0) == (1.0, (0.0, 4.0, 8.0))

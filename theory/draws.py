@@ -1,5 +1,6 @@
 """Statistics over draws of W, in logarithms: the mean, which rare draws carry, and quantiles, which do not see them."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -75,5 +76,5 @@ def passage(log_growth: np.ndarray, level: float) -> Passage:
     """The first time at which each draw's energy, (draws, T) in logarithms, is above a level."""
     above = log_growth > np.log(level)
     first = np.sort(np.where(above.any(1), above.argmax(1), NEVER))
-    times = tuple(float(first[min(int(q * len(first)), len(first) - 1)]) for q in (0.1, 0.5, 0.9))
+    times = tuple(float(first[math.ceil(q * len(first)) - 1]) for q in (0.1, 0.5, 0.9))
     return Passage(float(np.isfinite(first).mean()), times)
