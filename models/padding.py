@@ -23,6 +23,7 @@ class Padding(Choice):
         """The lengths for layers and norms, and the mask of the pooling; None: every step is input."""
         if self is Padding.NONE:
             return None, None
+        lengths = jnp.asarray(lengths)
         return (lengths if self is Padding.FULL else None), step_mask(lengths, steps)
 
 

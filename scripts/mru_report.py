@@ -32,8 +32,8 @@ million characters), float32; the state of every recurrent layer is 128 numbers.
 `python train.py --config=configs/mru_study.py:CONFIG --workdir=DIR` with the CONFIG of the last table.
 
 Every model had six trials of 500 updates with a seed that is not used again, over its rate and, where it has one, over
-the share of the rate at which its recurrence learns (W_in of an MRU; the spectrum of RotRNN, LRU and S5). Then
-{seeds} seeds were trained in one program: the same seed means the same initial draws and the same order of the data.
+the rate of what makes its recurrence (W_in of an MRU; the spectrum of RotRNN, LRU and S5), as a share of the first.
+Then {seeds} seeds were trained in one program: the same seed means the same initial draws and order of the data.
 
 ![train and validation loss, loss by position](../figures/mru_study.png)
 

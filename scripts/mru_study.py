@@ -2,12 +2,12 @@
 
     python -m scripts.mru_study [--out=runs/mru_study] [--data_dir=DIR] [--models=mlp,mru_ldu]
 
-Every model gets six trials of 500 updates with a seed that is not used later: three rates at one share, then three more
-shares at the best of these rates; a model without a rate of its own gets six rates. Then five seeds are trained at the
-best of the six, in one program. For the spikes of each MRU variant three seeds learn at one rate with W_in as fast as
-all else, and once more with the author's scaling of W_in. Each core trains one model at a time. Finished models are
-kept in docs/studies/mru.json, from which docs/studies/mru.md and its figure are written. Interrupted, it goes on where
-it stopped.
+Every model gets six trials of 500 updates with a seed that is not used later: three rates with W_in, or the spectrum,
+at one rate of its own, then three more of these beside the best; a model without such a part gets six rates. Then five
+seeds are trained at the best of the six, in one program. For the spikes of each MRU variant three seeds learn at one
+rate with W_in as fast as all else, and once more with the author's scaling of W_in. Each core trains one model at a
+time. Finished models are kept in docs/studies/mru.json, from which docs/studies/mru.md and its figure are written.
+Interrupted, it goes on where it stopped.
 """
 
 import json
@@ -39,11 +39,11 @@ from training.writers import read_metrics
 
 RECORDS, PAGE = Path("docs/studies/mru.json"), Path("docs/studies/mru.md")
 
-RATES = (1e-3, 3e-4, 3e-3)
-MORE_RATES = (*RATES, 5.5e-4, 1.8e-3, 5.5e-3)
-SHARES = {"mru": (0.1, 0.03, 0.3, 1.0), "rotrnn": (0.3, 0.03, 0.1, 1.0)}
-SHARES |= {"lru": SHARES["rotrnn"], "s5": SHARES["rotrnn"]}
-"""Of the rate, for what makes the recurrence: W_in, or the spectrum. The first is that of the first three trials."""
+RATES = (1e-3, 3e-3, 1e-2)
+MORE_RATES = (*RATES, 1.8e-3, 5.5e-3, 1.8e-2)
+OWN_RATES = {"mru": 3e-4, "rotrnn": 1e-3, "lru": 1e-3, "s5": 1e-3}
+"""Of what makes the recurrence (W_in, or the spectrum), held in the first three trials."""
+FACTORS = (0.3, 3.0, 10.0)
 
 SEARCH_SEED, SEEDS, SPIKE_SEEDS = "100", "0:5", "0:3"
 AVERAGED = 50
@@ -149,17 +149,20 @@ def run_model(job: Job) -> Record:
 
 
 def first_trials(model: str) -> list[Run]:
-    """Rates, at one share; all of them for a model without a rate of its own."""
-    shares = SHARES.get(mru_study.MODELS[model][0])
-    return [
-        Run(model, lr, shares[0] if shares else 1.0, SEARCH_SEED, SEARCH_UPDATES)
-        for lr in (RATES if shares else MORE_RATES)
-    ]
+    """Rates, with what makes the recurrence at a rate of its own; twice as many for a model without one."""
+    own = OWN_RATES.get(mru_study.MODELS[model][0])
+    rates = MORE_RATES if own is None else RATES
+    return [Run(model, lr, 1.0 if own is None else _rounded(own / lr), SEARCH_SEED, SEARCH_UPDATES) for lr in rates]
 
 
 def further_trials(best: Run) -> list[Run]:
-    """The other shares, at the best rate of the first trials."""
-    return [best._replace(share=share) for share in SHARES.get(mru_study.MODELS[best.model][0], (1.0,))[1:]]
+    """Other rates of what makes the recurrence, beside the best rate of the first trials."""
+    factors = FACTORS if mru_study.MODELS[best.model][0] in OWN_RATES else ()
+    return [best._replace(share=_rounded(best.share * factor)) for factor in factors]
+
+
+def _rounded(share: float) -> float:
+    return float(f"{share:.2g}")
 
 
 def best_of(trials: Sequence[tuple[Run, float | None]]) -> Run:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scripts.probe_report import machine
 from scripts.signal_study import FAR, Study
+from scripts.workers import machine
 from theory.draws import FAIR_C, LARGEST_ERROR, LARGEST_SCORE, agreement, log_s_of, passage, summarise
 from theory.laws import Ensemble
 from theory.signal_propagation import (

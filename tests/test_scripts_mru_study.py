@@ -156,7 +156,9 @@ def test_the_search_is_the_same_for_every_model(tmp_path, monkeypatch):
 
     def score(job, run, checkpoint="last", reading=None):
         made.append(run)
-        loss = None if run.lr == 3e-3 else 2 + abs(math.log(run.lr / 1.8e-3)) + abs(math.log(run.share / 0.3))
+        loss = None if run.lr == 3e-3 else 2 + abs(math.log(run.lr / 5.5e-3))
+        if loss is not None and run.share != 1:
+            loss += abs(math.log(run.share * run.lr / 1e-3))
         return {"seeds": {"100": {"loss": loss}}}
 
     monkeypatch.setattr(Job, "score", score)
@@ -169,7 +171,8 @@ def test_the_search_is_the_same_for_every_model(tmp_path, monkeypatch):
         assert {(run.seeds, run.updates) for run in made} == {("100", 500)}
         final = found["final"]["run"]
         own = model.startswith(("mru", "rotrnn", "lru", "s5"))
-        assert (final.lr, final.share) == ((1e-3, 0.3) if own else (1.8e-3, 1.0))
+        share = 0.09 if model.startswith("mru") else 0.1  # 3e-4 by 3, or 1e-3 as it is
+        assert (final.lr, final.share) == ((1e-2, share) if own else (5.5e-3, 1.0))
         assert (final.seeds, final.updates) == ("0:5", 1500)
         assert found["spikes"].keys() == (
             {"none", "published"} if model.removeprefix("mru_") in config.VARIANTS else set()

@@ -64,7 +64,8 @@ def train(config: ExperimentConfig, workdir: Path, data_dir: Path, to_stop: Call
     data = load_data(config, data_dir)
     program = make_program(config, data.spec, data.affine and Affine(*data.affine))
     steps_per_epoch(data.splits["train"], config.train.batch_size)
-    mesh = make_mesh(config.train.batch_size // config.train.accumulate, "train.batch_size / train.accumulate")
+    parts = config.train.accumulate
+    mesh = make_mesh(config.train.batch_size // parts, "train.batch_size" + f" / {parts}" * (parts > 1))
     make_mesh(config.train.eval_batch_size, "train.eval_batch_size")
     times = probe_times(program.task.length)
     warnings = claim(workdir, config, {"probe_times": times, "data_sha256": data.content_sha256})
