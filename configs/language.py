@@ -11,6 +11,9 @@ KEYS = {"task": str, "model": str, "variant": str, "position": str, "lr": float,
 SMALL_MLPS = ("mlp",) * 4
 DIAGONAL = {"state_size": 256, "direction": "forward"}
 
+REACH = 4
+"""Windows that the cache of attention holds: in so long ones the models are scored, and texts drawn."""
+
 Model = tuple[str, int, int, tuple[str, ...], dict]
 """Layer, width, depth, the sublayers that are repeated so often, options of the layer."""
 
@@ -58,11 +61,12 @@ def family(argument: str | None, default: str, tasks: tuple[str, ...], training:
 def language_config(task: str, model: Model, training: dict, choices: dict) -> dict:
     """The config of a model; `training` and `choices` as in `family`."""
     layer, width, depth, sublayers, options = model
+    tenth = max(1, training["updates"] // 10)
     options = options_of(layer, **options)
     if "sublayers" in options:
         options.update(sublayers=depth * len(sublayers))
     if "max_length" in options:
-        options.update(max_length=training["window"])
+        options.update(max_length=REACH * training["window"])
     return {
         "seeds": (0,),
         "data": {
@@ -102,11 +106,11 @@ def language_config(task: str, model: Model, training: dict, choices: dict) -> d
             "batch_size": training["batch_size"],
             "accumulate": training["accumulate"],
             "eval_batch_size": training["batch_size"] // training["accumulate"],
-            "log_every": training["updates"] // 100,
-            "probe_every": training["updates"] // 10,
+            "log_every": max(1, training["updates"] // 100),
+            "probe_every": tenth,
             "probe_size": 16,
-            "eval_every": training["updates"] // 10,
-            "checkpoint_every": training["updates"] // 10,
+            "eval_every": tenth,
+            "checkpoint_every": tenth,
         },
         "on_nonfinite": "continue",
         "published": "",

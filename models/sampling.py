@@ -55,12 +55,16 @@ class Drawing:
             raise SamplingError(f"top_k={self.top_k} must be at least 0")
 
 
+COLDEST = 1e-30
+"""Temperatures below it are 0: float32 has no room for logits divided by them."""
+
+
 def draw(logits: Float[Array, "B V"], key: jax.Array, drawing: Drawing) -> Int[Array, " B"]:
     """One token of each row: P(v) proportional to exp(logits_v / temperature) on the top_k largest logits.
 
     Exactly top_k are left, of equal ones those that come first; the likeliest is the first of equal ones too.
     """
-    if drawing.temperature == 0:
+    if drawing.temperature < COLDEST:
         return jnp.argmax(logits, -1).astype(jnp.int32)
     if drawing.top_k == 0:
         return jax.random.categorical(key, logits / drawing.temperature).astype(jnp.int32)

@@ -121,6 +121,8 @@ class Call(NamedTuple):
             return "a backward pass over padding that starts from a state"
         if self.reset is not None and self.system.start_gain is not None:
             return "a stationary start after a reset"
+        if self.reset is not None and self.mask is not None:
+            return "resets beside padding"
         return None
 
 

@@ -32,7 +32,7 @@ def some_of(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
     """Names of `known`, separated by commas."""
 
     def parse(text: str) -> tuple[str, ...]:
-        names = tuple(text.split(","))
+        names = tuple(dict.fromkeys(text.split(",")))
         if unknown := [name for name in names if name not in known]:
             raise argparse.ArgumentTypeError(f"unknown {unknown[0]!r}: expected some of {', '.join(known)}")
         return names

@@ -2,24 +2,30 @@
 
 import contextlib
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from training import checkpoint
 from training.config import ExperimentConfig
 from training.errors import NonFiniteError
 from training.reading import PLAIN, Reading
 from training.results import Record, find_record, read_results
-from training.workdir import RESULTS
+from training.workdir import CHECKPOINTS, CONFIG, RESULTS, refuse_difference
 
 
 def scored(
-    config: ExperimentConfig, folder: Path, data_dir: Path, split: str, checkpoint: str, reading: Reading = PLAIN
-) -> Record:
+    config: ExperimentConfig, folder: Path, data_dir: Path, split: str, which: str, reading: Reading = PLAIN,
+    to_stop: Callable[[], bool] = lambda: False,
+) -> Record:  # fmt: skip
     """The record of a run, which is trained to its end, from where it stopped, and scored, unless that was done.
 
-    A run that no finite seed is left of is scored in its last finite state.
+    A run that no finite seed is left of is scored in its last finite state. to_stop: see `training.loop.train`.
+    Raises ConfigError if the folder has a run of another config, PreemptedError if it was asked to stop.
     """
-    records = read_results(folder / RESULTS)
-    if (record := find_record(records, split, checkpoint, reading)) is not None:
+    if (folder / CONFIG).exists():
+        refuse_difference(folder, config)
+    ended = _ended(config, folder, read_results(folder / RESULTS))
+    if ended and (record := find_record(read_results(folder / RESULTS), split, which, reading)) is not None:
         return record
     import jax
 
@@ -28,7 +34,13 @@ def scored(
 
     jax.config.update("jax_compilation_cache_dir", str(folder.parent / "compiled"))
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-        if not records:
+        if not ended:
             with contextlib.suppress(NonFiniteError):
-                train(config, folder, data_dir)
-        return score(folder, data_dir, split, checkpoint, reading)
+                train(config, folder, data_dir, to_stop)
+        return score(folder, data_dir, split, which, reading)
+
+
+def _ended(config: ExperimentConfig, folder: Path, records: Sequence[Record]) -> bool:
+    """Whether there is nothing left to train: all steps are done, or every seed was found not finite."""
+    last = folder / CHECKPOINTS / str(config.train.steps) / checkpoint.MANIFEST
+    return last.exists() or any(not any(s["alive"] for s in record["seeds"].values()) for record in records)

@@ -4,7 +4,8 @@
 
 One run after the other, the most telling first (ROWS), each scored on the validation split; the table is printed at the
 end. When the minutes are over, the run in progress is saved and the command ends with exit code 75; the same command
-goes on there. Rows that were not run are named.
+goes on there. Rows that are not finished are named. A row whose seeds do not stay finite is a
+result, and the next one follows.
 """
 
 import sys
@@ -15,10 +16,11 @@ from pathlib import Path
 from configs import shakespeare_char
 from scripts import prepare_data
 from scripts.arguments import Parser, positive
+from scripts.cells import scored
 from training import cli
 from training.config import ExperimentConfig, from_config_dict
 from training.errors import ConfigError, PreemptedError
-from training.results import Record, read_results
+from training.results import Record, find_record, read_results
 from training.workdir import RESULTS
 
 ROWS = {
@@ -47,6 +49,8 @@ def main(argv: Sequence[str], clock: Callable[[], float] = time.monotonic) -> No
     stopped = None
     for name in ROWS:
         try:
+            if clock() > end:
+                raise PreemptedError("not begun")
             _run(_config(name, arguments.seeds, smoke=arguments.smoke), arguments.out / name, data_dir, end, clock)
         except PreemptedError as error:
             stopped = PreemptedError(f"{name}: {error}")
@@ -67,36 +71,34 @@ def _config(name: str, seeds: str, *, smoke: bool) -> ExperimentConfig:
 
 def _run(config: ExperimentConfig, folder: Path, data_dir: Path, end: float, clock: Callable[[], float]) -> None:
     """Trains and scores one row, unless that was done. Raises PreemptedError when the time is over."""
-    if len(read_results(folder / RESULTS)) == len(CHECKPOINTS):
-        return
-    if clock() > end:
-        raise PreemptedError("not begun")
-    from training.loop import train
-    from training.results import score
-
-    train(config, folder, data_dir, to_stop=lambda: clock() > end)
     for checkpoint in CHECKPOINTS:
-        score(folder, data_dir, "val", checkpoint)
+        scored(config, folder, data_dir, "val", checkpoint, to_stop=lambda: clock() > end)
 
 
 CHECKPOINTS = ("last", "best")
 
 
 def table(results: dict[str, list[Record]]) -> list[str]:
-    """Row -> its records, as lines of markdown; rows without any are named at the end."""
-    lines = ["| model | loss at the end / nats | lowest, at update | spikes per 1,000 |", "|---|---|---|---|"]
+    """Row -> its records, as lines of markdown; rows that are not scored are named at the end."""
+    lines = [
+        "| model | loss at the end / nats | lowest, at update | spikes per 1,000 | not finite at |",
+        "|---|---|---|---|---|",
+    ]
+    missing = []
     for name, records in results.items():
-        if records:
-            last, best = (next(r for r in records if r["checkpoint"] == c)["seeds"].values() for c in CHECKPOINTS)
-            ends = ", ".join(_number(seed["loss"]) for seed in last)
-            lowest = ", ".join(f"{_number(seed['loss'])} at {seed['best_step']}" for seed in best)
-            lines.append(f"| {name} | {ends} | {lowest} | {', '.join(_number(s['spikes_per_1000']) for s in last)} |")
-    missing = [name for name, records in results.items() if not records]
-    return [*lines, *([f"not run: {', '.join(missing)}"] if missing else [])]
+        last, best = (find_record(records, "val", checkpoint) for checkpoint in CHECKPOINTS)
+        if last is None or best is None:
+            missing.append(name)
+            continue
+        ends = last["seeds"].values()
+        lowest = ", ".join(f"{_number(s['loss'])} at {s['best_step']}" for s in best["seeds"].values())
+        columns = [", ".join(_number(s[key]) for s in ends) for key in ("loss", "spikes_per_1000", "nonfinite_step")]
+        lines.append(f"| {name} | {columns[0]} | {lowest} | {columns[1]} | {columns[2]} |")
+    return [*lines, *([f"not finished: {', '.join(missing)}"] if missing else [])]
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
+    return "-" if value is None else f"{value:g}" if isinstance(value, int) else f"{value:.4f}"
 
 
 if __name__ == "__main__":

@@ -226,8 +226,9 @@ def _by_position(seeds: dict[str, Record]) -> list[float]:
 
 
 def _loss(record: Record) -> float | None:
-    """The validation loss at the last update of the one seed of a trial."""
-    return next(iter(record["seeds"].values()))["loss"]
+    """The validation loss at the last update of the one seed of a trial; None if it did not stay finite."""
+    (seed,) = record["seeds"].values()
+    return seed["loss"] if seed["alive"] else None
 
 
 if __name__ == "__main__":

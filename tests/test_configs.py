@@ -125,6 +125,11 @@ def test_demo_cells_are_all_layers_at_three_settings():
             "unknown key 'rate' after the colon: known: task, layer, depth, direction, seeds",
         ),
         (lra.get_config, "layer=gru", "layer='gru' after the colon: expected one of rotrnn, lru, s5, mru, "),
+        (
+            mru_study.get_config,
+            "model=mlp,scaling=none",
+            "scaling=none after the colon: only an MRU has it, not model=mlp",
+        ),
         (mru_study.get_config, "model=ldu", "model='ldu' after the colon: expected one of mlp, attention_rope, "),
         (lra.get_config, "task=sc35", "task='sc35' after the colon: expected one of listops, text, retrieval, "),
         (lra.get_config, "preset=quick", "preset='quick' after the colon: expected one of clean, published"),

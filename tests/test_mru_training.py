@@ -59,6 +59,21 @@ def test_w_in_has_its_own_rate_and_decay(x64, rule, rate, decay):
         np.testing.assert_allclose(new, old - own[0] * (1 + own[1] * old), rtol=1e-5, err_msg=path)
 
 
+def test_w_in_ends_at_its_share_of_the_last_rate(x64):
+    """Under a constant gradient Adam moves by the rate: behind the last of two updates by lr_min, W_in by a tenth."""
+    params = jax.tree.map(lambda x: jnp.zeros(x.shape), abstract_model(tiny_config("mru").model, TASK)[1])
+    optimiser = make_optimiser(
+        params, ("mru",) * 2, GroupOption.STANDARD, lr=1e-2, ssm_lr=1e-2, weight_decay=0.0, warmup_steps=0, steps=2,
+        elements=ElementsRule(0.1), lr_min=2e-3,
+    )  # fmt: skip
+    state, gradients = optimiser.transform.init(params), jax.tree.map(jnp.ones_like, params)
+    for _ in range(3):
+        updates, state = optimiser.transform.update(gradients, state, params)
+    layer = updates["blocks"][0]["layer"]
+    np.testing.assert_allclose(layer["W_out"], -2e-3, rtol=1e-6)
+    np.testing.assert_allclose(layer["W_in"], -2e-4, rtol=1e-6)
+
+
 def first_moments(state, group):
     """Norm of the first moments of a group, over (1 - b1): that of the gradient as Adam saw it."""
     found = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree.leaves_with_path(state)}

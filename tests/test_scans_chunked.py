@@ -228,6 +228,10 @@ def test_auto_goes_step_by_step_where_chunks_cannot(changes):
             {"mask": jnp.ones(BATCH, int), "reverse": True, "h0": jnp.ones((BATCH, 2 * MODES))},
             "method=chunked: a backward pass over padding that starts from a state",
         ),
+        (
+            {"mask": jnp.ones(BATCH, int), "reset": jnp.ones((BATCH, 5), bool)},
+            "method=chunked: resets beside padding",
+        ),
         ({"chunk": 9}, "chunk=9: expected 1 to 8"),
         ({"chunk": 2, "method": "sequential"}, "chunk=2 with method=sequential: expected auto or chunked"),
     ],

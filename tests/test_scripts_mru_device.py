@@ -19,7 +19,7 @@ def test_rows_are_run_until_the_time_is_over_and_go_on_there(tmp_path, monkeypat
     ticks = itertools.count(0, 4)
     with pytest.raises(PreemptedError, match=r"mru_identity: stopped at step \d+ of 12 and saved: the same command"):
         mru_device.main(command, clock=lambda: next(ticks))
-    assert "not run: mru_identity" in capsys.readouterr().out
+    assert "not finished: mru_identity" in capsys.readouterr().out
     assert not (tmp_path / "mru_identity" / RESULTS).exists()
     mru_device.main(command, clock=lambda: 0.0)
     lines = capsys.readouterr().out.splitlines()
@@ -27,7 +27,7 @@ def test_rows_are_run_until_the_time_is_over_and_go_on_there(tmp_path, monkeypat
         "| attention_rope",
         "| mru_identity",
     ]
-    assert not any("not run" in line for line in lines)
+    assert not any("not finished" in line for line in lines)
     steps = [json.loads(line) for line in (tmp_path / "mru_identity" / "metrics.jsonl").read_text().splitlines()]
     assert sorted({row["step"] for row in steps if row["split"] == "train"}) == list(range(13))
 

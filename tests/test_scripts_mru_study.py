@@ -9,9 +9,11 @@ import pytest
 
 from configs import mru_study as config
 from scripts import mru_report, mru_study
+from scripts.cells import scored
 from scripts.mru_study import Job, Run
 from training.config import from_config_dict
-from training.errors import ConfigError
+from training.errors import ConfigError, PreemptedError
+from training.results import score
 
 SEEDS = ("0", "1", "2")
 POSITIONS = list(np.linspace(3, 2, 16))
@@ -103,8 +105,9 @@ def test_claims_hold_where_the_numbers_say_so():
     assert "closer to the MLP than to qr_cayley.* **Holds**" in page
     assert "orthogonal_cayley 0.25 ± " in claim(page, "3.")
     assert "**Holds** for shears" in claim(page, "4.")
-    assert "ldu the best: **Does not hold**: ldu - identity, the best of the others, +0.050 ± 0.000" in claim(
-        page, "4."
+    assert (
+        "ldu the best: **Does not hold**: ldu - identity, the best of the others (chosen on the same seeds), +0.050"
+        in claim(page, "4.")
     )
     assert "RoPE beats no positions.* **Holds**: attention without - with RoPE +0.100" in page
     assert "it ends at 2.500, inside 2.45 to 2.55" in page
@@ -112,7 +115,7 @@ def test_claims_hold_where_the_numbers_say_so():
 
 def test_claims_fail_where_the_numbers_say_so():
     page = mru_report.report(
-        records(mru_orthogonal_cayley=2.2, mru_orthogonal_expm=2.2, mru_determinant=2.1, mlp=2.6, attention_none=1.9)
+        records(mru_orthogonal_cayley=2.27, mru_orthogonal_expm=2.2, mru_determinant=2.1, mlp=2.6, attention_none=1.9)
     )
     assert "shortcut.* **Does not hold**" in page
     assert "qr_cayley.* **Does not hold**" in claim(page, "3.")
@@ -159,7 +162,7 @@ def test_the_search_is_the_same_for_every_model(tmp_path, monkeypatch):
         loss = None if run.lr == 3e-3 else 2 + abs(math.log(run.lr / 5.5e-3))
         if loss is not None and run.share != 1:
             loss += abs(math.log(run.share * run.lr / 1e-3))
-        return {"seeds": {"100": {"loss": loss}}}
+        return {"seeds": {"100": {"loss": loss, "alive": True}}}
 
     monkeypatch.setattr(Job, "score", score)
     monkeypatch.setattr(mru_study, "outcome", lambda job, run: {"run": run})
@@ -220,3 +223,52 @@ def test_finished_models_are_not_run_again_and_damage_is_refused(tmp_path, monke
     (tmp_path / "mru.json").write_text('[{"model": "mlp"}]')
     with pytest.raises(ConfigError, match=r"mru\.json is damaged .*: put back the committed one"):
         mru_study.main(["mru_study", f"--out={tmp_path}"])
+
+
+def test_variants_that_do_not_stay_finite_are_not_free_of_spikes():
+    lost = record("mru_ldu", [None] * 3, (None, None))
+    found = [r if r["model"] != "mru_ldu" else lost for r in records()]
+    spiking = record("mru_identity", [2.2] * 3, (5.0, 0.0))
+    page = mru_report.report([r if r["model"] != "mru_identity" else spiking for r in found])
+    assert "of identity.* **Does not hold** of ldu" in claim(page, "1.")
+    assert "ldu not-finite not-finite not-finite" in claim(page, "1.")
+
+
+def test_a_seed_held_since_it_was_not_finite_counts_as_lost():
+    """Its parameters are those of before, and score an ordinary loss."""
+    held = record("mru_determinant", [2.3] * 3)
+    held["final"]["seeds"]["1"]["nonfinite_step"] = 900
+    assert mru_report.losses(held)["1"] == math.inf
+
+
+def test_windows_that_overflow_are_shown():
+    found = records()
+    found[1]["final"]["by_position_longest"] = []
+    assert claim(mru_report.report(found), "| mru_identity |").split(" | ")[5] == "not finite"
+
+
+def test_shears_can_be_worse():
+    page = mru_report.report(records(mru_orthogonal_cayley=1.9, mru_orthogonal_expm=1.9))
+    assert "**Does not hold** for shears" in claim(page, "4.")
+
+
+def test_nothing_is_said_of_context_where_there_is_no_gain():
+    assert "**Not decided**: qr_cayley gains nothing" in claim(mru_report.report(records(mru_qr_cayley=2.5)), "3.")
+
+
+def test_a_run_is_kept_only_if_it_ended_and_is_the_one_that_was_asked_for(tmp_path, monkeypatch):
+    """A run that was stopped and scored by hand is trained to its end; one of another config is refused."""
+    plain = config.get_config("model=mlp,smoke").to_dict()
+    ours, folder = from_config_dict(plain), tmp_path / "run"
+    steps = iter([False, False, True])
+    with pytest.raises(PreemptedError):
+        scored(ours, folder, tmp_path, "val", "last", to_stop=lambda: next(steps))
+    score(folder, tmp_path, "val", "last")
+    record = scored(ours, folder, tmp_path, "val", "last")
+    assert record["seeds"]["0"]["step"] == 12
+    monkeypatch.setattr("training.loop.train", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr("training.results.score", lambda *_: pytest.fail("scored again"))
+    assert scored(ours, folder, tmp_path, "val", "last") == record
+    plain["optim"]["lr"] *= 2
+    with pytest.raises(ConfigError, match=r"belongs to a run of another config: optim\.lr"):
+        scored(from_config_dict(plain), folder, tmp_path, "val", "last")

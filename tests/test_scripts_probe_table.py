@@ -127,7 +127,7 @@ def test_a_cell_tries_rates_until_a_seed_solves_it(tmp_path, monkeypatch):
     """Also when a run ends because no seed is finite; the rate with most solved seeds is kept."""
     found, trained = {3e-3: (0.5, 0.6), 1e-2: (0.995, 0.2)}, []
 
-    def train(config, folder, data_dir):
+    def train(config, folder, data_dir, to_stop):
         trained.append(config.optim.lr)
         folder.mkdir()
         (folder / "metrics.jsonl").write_text('{"step": 0, "seed": 0, "split": "val", "accuracy": 0.25}\n')

@@ -227,6 +227,8 @@ def test_refused_commands(characters, command, flags, line):
         ({"prompt": "né"}, "character 'é' is not among the 29 of the vocabulary"),
         ({"mode": Mode.RESET}, "mode=reset: nothing separates the texts that this model was trained on"),
         ({"state_in": Path("nowhere.npz")}, "there is no saved state nowhere.npz"),
+        ({"prompt": "\udcff"}, "--prompt is no text in UTF-8: surrogates not allowed at character 0"),
+        ({"state_out": Path("tests")}, "--state_out=tests is a folder: name a file"),
         ({"state_out": Path("nowhere/a.npz")}, "--state_out=nowhere/a.npz: there is no folder nowhere"),
     ],
 )

@@ -209,12 +209,13 @@ def make_optimiser(
 ) -> Optimiser:  # fmt: skip
     """Adam or AdamW per group (b1 0.9, eps 1e-8), each on its own schedule; see `ElementsRule` for clipping by group.
 
-    lr_min: where the schedules end (a peak below it stays as it is). clip: largest norm of the whole gradient, which
-    is scaled down to it; 0 is none.
+    lr_min: where the schedules end; ELEMENTS at their share of it, and an ssm_lr below it stays as it is. clip: largest
+    norm of the whole gradient, which is scaled down to it; 0 is none.
     """
     rates = (lr, ssm_lr, lr * elements.rate)
     make = schedule_of(schedule)
-    fast, slow, own = (make(rate, warmup_steps, steps, min(lr_min, rate)) for rate in rates)
+    ends = (lr_min, min(lr_min, ssm_lr), lr_min * elements.rate)
+    fast, slow, own = (make(rate, warmup_steps, steps, end) for rate, end in zip(rates, ends, strict=True))
     own_decay = weight_decay if elements.weight_decay is None else elements.weight_decay
     moving = {
         Group.SSM: optax.adam(slow, b2=b2),

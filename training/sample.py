@@ -136,6 +136,12 @@ def sample(trained: Trained, asked: Asked) -> Iterator[str]:
 def _sample(trained: Trained, asked: Asked) -> Iterator[str]:
     if asked.state_out is not None and not asked.state_out.parent.is_dir():
         raise ConfigError(f"--state_out={asked.state_out}: there is no folder {asked.state_out.parent}")
+    if asked.state_out is not None and asked.state_out.is_dir():
+        raise ConfigError(f"--state_out={asked.state_out} is a folder: name a file")
+    try:
+        said = asked.prompt.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"--prompt is no text in UTF-8: {error.reason} at character {error.start}") from error
     sampler, prompt = _sampler(trained, asked), trained.tokens.encode(asked.prompt)
     key = stream_key(asked.seed or 0, Stream.SAMPLE)
     if asked.state_in is None:
@@ -147,7 +153,7 @@ def _sample(trained: Trained, asked: Asked) -> Iterator[str]:
         if len(prompt):
             place = sampler.read(prompt, place)
     tokens, text = sampler.go_on(place, asked.length), TextStream(pending)
-    yield text(asked.prompt.encode())
+    yield text(said)
     for token, after in tokens:
         place = after
         shown = token == sampler.end_of_text and asked.mode is Mode.RESET
