@@ -1,6 +1,7 @@
 """MRU in training: the rate, decay and clipping of W_in, what the probe records, refusals of the config."""
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -67,6 +68,7 @@ def test_w_in_ends_at_its_share_of_the_last_rate(x64):
         elements=ElementsRule(0.1), lr_min=2e-3,
     )  # fmt: skip
     state, gradients = optimiser.transform.init(params), jax.tree.map(jnp.ones_like, params)
+    updates: Any = None
     for _ in range(3):
         updates, state = optimiser.transform.update(gradients, state, params)
     layer = updates["blocks"][0]["layer"]
