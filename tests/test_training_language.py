@@ -279,10 +279,10 @@ def test_stories_are_scored_in_three_ways(stories):
     [
         (
             "small_attention",
-            ["--window=513"],
-            "--window=513: layer attention was built for 512 tokens (model.options.max",
+            ["--window=2049"],
+            "--window=2049: layer attention was built for 2048 tokens (model.options.max",
         ),
-        ("small_attention", ["--window=513", "--carried"], "--window=513: layer attention was built for 512 tokens"),
+        ("small_attention", ["--window=2049", "--carried"], "--window=2049: layer attention was built for 2048 tokens"),
         ("small_mlp", ["--carried"], "--carried: layer mlp carries no state: the plain evaluation is the same"),
         ("small_mlp", ["--window=0"], "--window=0: expected at least 1"),
         ("small_mlp", ["--window=99999"], "windows of 99999 + 1 tokens in a text of"),
