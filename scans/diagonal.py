@@ -117,8 +117,10 @@ class Call(NamedTuple):
             return f"states={self.states}: chunks hold no states of single steps"
         if self.mask is not None and self.mask.ndim == 2:
             return "a mask of flags: chunks take lengths"
-        if self.mask is not None and backward and (self.h0 is not None or self.system.start_gain is not None):
+        if self.mask is not None and backward and self.h0 is not None:
             return "a backward pass over padding that starts from a state"
+        if self.mask is not None and self.system.start_gain is not None:
+            return "a stationary start beside padding"  # a sequence may have no input to start with
         if self.reset is not None and self.system.start_gain is not None:
             return "a stationary start after a reset"
         if self.reset is not None and self.mask is not None:

@@ -24,8 +24,9 @@ def scored(
     """
     if (folder / CONFIG).exists():
         refuse_difference(folder, config)
-    ended = _ended(config, folder, read_results(folder / RESULTS))
-    if ended and (record := find_record(read_results(folder / RESULTS), split, which, reading)) is not None:
+    records = read_results(folder / RESULTS)
+    ended = _ended(config, folder, records)
+    if ended and (record := find_record(records, split, which, reading)) is not None:
         return record
     import jax
 

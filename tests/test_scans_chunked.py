@@ -241,10 +241,20 @@ def test_refused_in_one_line(arguments, message):
         diagonal_layer(make_system(), jnp.ones((BATCH, 9, WIDTH)), **{"method": "chunked", **arguments})
 
 
-def test_a_stationary_start_after_a_reset_is_refused():
-    system, reset = make_system(start_gain=True), jnp.ones((BATCH, 5), bool)
-    with pytest.raises(ValueError, match="method=chunked: a stationary start after a reset"):
-        diagonal_layer(system, jnp.ones((BATCH, 9, WIDTH)), reset=reset, method="chunked")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"reset": jnp.ones((BATCH, 5), bool)}, "a stationary start after a reset"),
+        ({"mask": jnp.asarray([9, 4, 0])}, "a stationary start beside padding"),
+    ],
+)
+def test_a_stationary_start_is_refused_where_it_has_no_place(arguments, message):
+    """AUTO goes step by step there: a sequence without an input keeps its state."""
+    system, u = make_system(start_gain=True), jnp.ones((BATCH, 9, WIDTH))
+    with pytest.raises(ValueError, match=f"method=chunked: {message}"):
+        diagonal_layer(system, u, method="chunked", **arguments)
+    if "mask" in arguments:
+        assert not diagonal_layer(system, u, chunk=4, **arguments)[1][2].any()
 
 
 def test_no_array_is_as_long_as_time_but_inputs_and_outputs():
