@@ -32,6 +32,9 @@ TRAINING = {
 LONGEST = REACH * TRAINING["window"]
 """The longest windows in which the models are scored."""
 
+SHARE = 0.1
+"""Of the rate, unless it is given."""
+
 VARIANTS = ("identity", "determinant", "ldu", "qr_cayley", "qr_expm", "orthogonal_cayley", "orthogonal_expm")
 DIAGONAL = {"state_size": 128, "direction": "forward"}
 NORMALISED = {"state_scan": "rescaled", "output_norm": "frobenius"}
@@ -71,7 +74,7 @@ KEYS = {"model": str, "lr": float, "share": float, "scaling": str, "updates": in
 
 def get_config(argument: str | None = None) -> ConfigDict:
     """The config of one run of the study."""
-    given = {"model": "mru_ldu", "lr": TRAINING["lr"], "share": 0.1, "updates": TRAINING["updates"], "seeds": (0,)}
+    given = {"model": "mru_ldu", "lr": TRAINING["lr"], "updates": TRAINING["updates"], "seeds": (0,)}
     given |= {"smoke": False} | parse_argument(argument, KEYS)
     if given["model"] not in MODELS:
         raise ValueError(f"model={given['model']!r} after the colon: expected one of {', '.join(MODELS)}")
@@ -81,14 +84,16 @@ def get_config(argument: str | None = None) -> ConfigDict:
     )
     config["seeds"] = given["seeds"]
     config["train"].update(log_every=1, eval_batch_size=64)
+    if "share" in given and model[0] not in ("mru", "rotrnn", "lru", "s5") and given["share"] != 1:
+        raise ValueError(f"share={given['share']:g} after the colon: model={given['model']} has no recurrence to slow")
     if "scaling" in given and model[0] != "mru":
         raise ValueError(f"scaling={given['scaling']} after the colon: only an MRU has it, not model={given['model']}")
     if model[0] == "mru":
-        config["optim"].update(w_in_rate=given["share"], w_in_scaling=given.get("scaling", "none"))
+        config["optim"].update(w_in_rate=given.get("share", SHARE), w_in_scaling=given.get("scaling", "none"))
         if given.get("scaling") == "published":
             config["optim"].update(clip=0.0)
     else:
-        config["optim"].update(ssm_lr=lr * given["share"])
+        config["optim"].update(ssm_lr=lr * given.get("share", SHARE))
     if given["smoke"]:
         shrink(config)
     return ConfigDict(config)

@@ -11,6 +11,21 @@ Mask = Bool[Array, "B T"] | Int[Array, " B"]
 """Which steps are valid: a flag each, or how many of the first of each sequence (padding at the end)."""
 
 
+def check_marks(
+    where: str, shape: tuple[int, ...], mask: Shaped[Array, "..."] | None, reset: Shaped[Array, "..."] | None
+) -> None:
+    """Raises ValueError unless mask is flags (B, T) = `shape` or lengths (B,), and reset is (B, T)."""
+    lengths = mask is not None and mask.shape == shape[:1] and jnp.issubdtype(mask.dtype, jnp.integer)
+    flags = mask is not None and mask.shape == shape and mask.dtype == bool
+    if mask is not None and not (lengths or flags):
+        raise ValueError(
+            f"{where}: mask must be flags of shape {shape} or whole lengths of shape {shape[:1]}, "
+            f"got {mask.dtype} of shape {mask.shape}"
+        )
+    if reset is not None and reset.shape != shape:
+        raise ValueError(f"{where}: reset must have shape {shape}, got {reset.shape}")
+
+
 def step_mask(mask: Mask | None, steps: int) -> Bool[Array, "B T"] | None:
     """A flag for each step."""
     return mask if mask is None or mask.ndim == 2 else jnp.arange(steps) < mask[:, None]
@@ -27,15 +42,12 @@ def check_call(
 ) -> Bool[Array, "B T"] | None:
     """The mask as a flag for each step.
 
-    Raises ValueError unless u is (B, T, width) with T >= 1, a carried state has the form of initial_state(B), mask is
-    (B, T) or lengths (B,), and reset is (B, T).
+    Raises ValueError unless u is (B, T, width) with T >= 1, a carried state has the form of initial_state(B), mask and
+    reset are as `check_marks` says.
     """
     if u.ndim != 3 or u.shape[1] < 1 or u.shape[2] != width:
         raise ValueError(f"{where}: u must be (B, T, {width}) with at least one time step, got shape {u.shape}")
-    for name, mark in (("mask", mask), ("reset", reset)):
-        lengths = mark is mask and mark is not None and mark.shape == u.shape[:1]
-        if mark is not None and mark.shape != u.shape[:2] and not lengths:
-            raise ValueError(f"{where}: {name} must have shape {u.shape[:2]}, got {mark.shape}")
+    check_marks(where, u.shape[:2], mask, reset)
     if state is not None:
         expected, given = _shapes(jax.eval_shape(lambda: initial_state(u.shape[0]))), _shapes(state)
         if expected != given:

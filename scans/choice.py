@@ -25,7 +25,7 @@ class Direction(Choice):
 class ScanMethod(Choice):
     """How a recurrence is evaluated. AUTO is resolved when the program is traced.
 
-    CHUNKED is offered by `matrix_scan` only.
+    CHUNKED is not offered by `linear_scan`.
     """
 
     AUTO = "auto"

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple, assert_never
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Shaped
 
-from scans.checks import Mask, step_mask
+from scans.checks import Mask, check_marks, step_mask
 from scans.choice import ScanMethod, resolve
 from scans.chunked import LONGEST, chunked_layer
 from scans.linear import linear_scan
@@ -54,6 +54,11 @@ def diagonal_layer(
         raise ValueError(f"diagonal_layer: states={states!r}: expected none or all")
     if system.bidirectional and reverse:
         raise ValueError("diagonal_layer: a bidirectional system already runs both ways: leave reverse=False")
+    chunked = ScanMethod(method) is ScanMethod.CHUNKED  # takes a reset for each chunk, which is checked there
+    check_marks("diagonal_layer", u.shape[:2], mask, None if chunked else reset)
+    _check_start(system, u.shape[0], h0)
+    if mask is not None and mask.ndim == 1:
+        mask = jnp.clip(mask, 0, u.shape[1])
     call = Call(system, u, h0, mask, reset, reverse, states)
     method, chunk = choose(call, ScanMethod(method), chunk)
     flags = step_mask(mask, u.shape[1])
@@ -73,6 +78,12 @@ def diagonal_layer(
         return y, h_last
     paths = tuple(to_complex(jnp.swapaxes(h, 0, 1)) for h in paths)
     return y, h_last, paths if system.bidirectional else paths[0]
+
+
+def _check_start(system: DiagonalSystem, batch: int, h0: Shaped[Array, "..."] | None) -> None:
+    expected = (*((2,) if system.bidirectional else ()), batch, 2 * system.log_mag.shape[0])
+    if h0 is not None and h0.shape != expected:
+        raise ValueError(f"diagonal_layer: h0 must have shape {expected}, got {h0.shape}")
 
 
 def _by_step(
@@ -134,8 +145,8 @@ def choose(call: Call, method: ScanMethod, chunk: int | None) -> tuple[ScanMetho
     Raises ValueError for a chunk length out of range, or with a method that has none; and for CHUNKED, if the call
     cannot be chunked.
     """
-    if chunk is not None and not 1 <= chunk <= LONGEST:
-        raise ValueError(f"diagonal_layer: chunk={chunk}: expected 1 to {LONGEST}")
+    if chunk is not None and not (isinstance(chunk, int) and 1 <= chunk <= LONGEST):
+        raise ValueError(f"diagonal_layer: chunk={chunk!r}: expected 1 to {LONGEST}")
     between = resolve(ScanMethod.AUTO, "diagonal_layer")
     match method:
         case ScanMethod.AUTO:

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from training import checkpoint
@@ -24,24 +24,24 @@ def scored(
     """
     if (folder / CONFIG).exists():
         refuse_difference(folder, config)
-    records = read_results(folder / RESULTS)
-    ended = _ended(config, folder, records)
-    if ended and (record := find_record(records, split, which, reading)) is not None:
+    records = [record for record in read_results(folder / RESULTS) if _of_the_end(record, config)]
+    if (record := find_record(records, split, which, reading)) is not None:
         return record
     import jax
 
     from training.loop import train
     from training.results import score
 
-    jax.config.update("jax_compilation_cache_dir", str(folder.parent / "compiled"))
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        jax.config.update("jax_compilation_cache_dir", str(folder.parent / "compiled"))
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-        if not ended:
+        if not records and not (folder / CHECKPOINTS / str(config.train.steps) / checkpoint.MANIFEST).exists():
             with contextlib.suppress(NonFiniteError):
                 train(config, folder, data_dir, to_stop)
         return score(folder, data_dir, split, which, reading)
 
 
-def _ended(config: ExperimentConfig, folder: Path, records: Sequence[Record]) -> bool:
-    """Whether there is nothing left to train: all steps are done, or every seed was found not finite."""
-    last = folder / CHECKPOINTS / str(config.train.steps) / checkpoint.MANIFEST
-    return last.exists() or any(not any(s["alive"] for s in record["seeds"].values()) for record in records)
+def _of_the_end(record: Record, config: ExperimentConfig) -> bool:
+    """Whether the run was over when it was scored: all its updates were done, or no seed was left to train."""
+    dead = not any(seed["alive"] for seed in record["seeds"].values())
+    return dead or record.get("updates") == config.train.steps

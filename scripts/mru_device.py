@@ -49,8 +49,6 @@ def main(argv: Sequence[str], clock: Callable[[], float] = time.monotonic) -> No
     stopped = None
     for name in ROWS:
         try:
-            if clock() > end:
-                raise PreemptedError("not begun")
             _run(_config(name, arguments.seeds, smoke=arguments.smoke), arguments.out / name, data_dir, end, clock)
         except PreemptedError as error:
             stopped = PreemptedError(f"{name}: {error}")
@@ -72,6 +70,8 @@ def _config(name: str, seeds: str, *, smoke: bool) -> ExperimentConfig:
 def _run(config: ExperimentConfig, folder: Path, data_dir: Path, end: float, clock: Callable[[], float]) -> None:
     """Trains and scores one row, unless that was done. Raises PreemptedError when the time is over."""
     for checkpoint in CHECKPOINTS:
+        if clock() > end and find_record(read_results(folder / RESULTS), "val", checkpoint) is None:
+            raise PreemptedError("not finished")
         scored(config, folder, data_dir, "val", checkpoint, to_stop=lambda: clock() > end)
 
 

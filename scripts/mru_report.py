@@ -151,6 +151,8 @@ def _determinant(found: dict[str, Record]) -> str:
 def _context(found: dict[str, Record]) -> str:
     mlp, reference = losses(found["mlp"]), losses(found["mru_qr_cayley"])
     gain, error = paired(found["mlp"], found["mru_qr_cayley"])
+    if not math.isfinite(gain):
+        return "3. *Orthogonal variants mostly fail to use context.* **Not decided**: not finite in a seed."
     if gain <= error:
         return "3. *Orthogonal variants mostly fail to use context.* **Not decided**: qr_cayley gains nothing here."
     shares = {

@@ -16,6 +16,7 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,7 +30,7 @@ from scripts.mru_report import FIGURE, Record, draw, report
 from scripts.progress import Progress
 from scripts.workers import machine, run_all, take_one_core
 from training import cli
-from training.config import ExperimentConfig, from_config_dict, to_plain
+from training.config import SCHEMA, ExperimentConfig, from_config_dict, to_plain
 from training.describe import warn_unused_gpu
 from training.errors import ConfigError
 from training.files import write_atomically, write_json
@@ -117,9 +118,20 @@ def _recorded() -> dict[str, Record]:
     try:
         found = json.loads(RECORDS.read_text()) if RECORDS.exists() else []
         report(found)
-        return {record["model"]: record for record in found}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        kept = {record["model"]: record for record in found if _is_present(record)}
+    except (ConfigError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{RECORDS} is damaged ({error!r}): put back the committed one") from error
+    if len(kept) < len(found):
+        print(f"{len(found) - len(kept)} models in {RECORDS} are of another config: they leave the page", flush=True)
+    return kept
+
+
+def _is_present(record: Record) -> bool:
+    """Whether a record has the present config of its final run; options that it does not know have their defaults."""
+    config = from_config_dict(record["config"])
+    return replace(config, schema=SCHEMA) == from_config_dict(
+        mru_study.get_config(record["final"]["argument"]).to_dict()
+    )
 
 
 def _write(records: dict[str, Record]) -> None:

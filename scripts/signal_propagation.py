@@ -23,6 +23,8 @@ from training import cli
 from training.errors import ConfigError
 from training.files import write_atomically
 
+WIDEST = 8192
+
 
 def main(argv: Sequence[str]) -> None:
     """Draws, plots, prints."""
@@ -32,6 +34,8 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--draws", type=positive, default=1000)
     parser.add_argument("--widths", type=_widths, default=(16, 64, 256))
     arguments = parser.parse_args(argv[1:])
+    if arguments.json and not arguments.json.parent.is_dir():
+        raise ConfigError(f"--json={arguments.json}: there is no folder {arguments.json.parent}")
     (arguments.out / "draws").mkdir(parents=True, exist_ok=True)
     with Progress() as progress:
         study = _study(arguments.widths, arguments.draws, arguments.out / "draws", progress)
@@ -55,6 +59,8 @@ def _widths(text: str) -> tuple[int, ...]:
     found = tuple(positive(part) for part in text.split(","))
     if min(found) < 4:
         raise argparse.ArgumentTypeError(f"width {min(found)}: expected at least 4, the number of probes")
+    if max(found) > WIDEST:
+        raise argparse.ArgumentTypeError(f"width {max(found)}: expected at most {WIDEST}, a matrix is drawn whole")
     return tuple(sorted(set(found)))
 
 

@@ -130,6 +130,7 @@ def test_demo_cells_are_all_layers_at_three_settings():
             "model=mlp,scaling=none",
             "scaling=none after the colon: only an MRU has it, not model=mlp",
         ),
+        (mru_study.get_config, "model=mlp,share=5", "share=5 after the colon: model=mlp has no recurrence to slow"),
         (mru_study.get_config, "model=ldu", "model='ldu' after the colon: expected one of mlp, attention_rope, "),
         (lra.get_config, "task=sc35", "task='sc35' after the colon: expected one of listops, text, retrieval, "),
         (lra.get_config, "preset=quick", "preset='quick' after the colon: expected one of clean, published"),
@@ -248,14 +249,15 @@ def test_every_language_model_fits_every_text(task):
 
 @pytest.mark.parametrize("model", mru_study.MODELS)
 def test_the_models_of_the_study_differ_in_their_mixing_layer_only(model):
-    config = checked(mru_study, f"model={model},lr=0.003,share=0.3")
+    own = mru_study.MODELS[model][0] in ("mru", "rotrnn", "lru", "s5")
+    config = checked(mru_study, f"model={model},lr=0.003" + ",share=0.3" * own)
     abstract(mru_study, f"model={model},smoke")
     assert config.model.layers[-4:] == ("mlp",) * 4
     assert len(config.model.layers) == (4 if model == "mlp" else 5)
-    if config.model.layer in ("mru", "rotrnn", "lru", "s5"):
+    if own:
         assert config.model.layer_config().real_state_size == 128
-    slow = config.optim.w_in_rate * config.optim.lr if config.model.layer == "mru" else config.optim.ssm_lr
-    assert slow == pytest.approx(0.0009)
+        slow = config.optim.w_in_rate * config.optim.lr if config.model.layer == "mru" else config.optim.ssm_lr
+        assert slow == pytest.approx(0.0009)
 
 
 def test_a_recipe_says_how_texts_are_trained():

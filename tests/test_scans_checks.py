@@ -56,5 +56,8 @@ def test_marks_and_states_of_another_form_are_refused():
     for shape in ((1, 5), (5,), (2, 6)):
         with pytest.raises(ValueError, match=r"x: reset must have shape \(2, 5\), got \("):
             check_call("x", u, 4, initial, None, mask=None, reset=jnp.ones(shape, bool))
+    for mask in (jnp.ones(2, bool), jnp.ones(2), jnp.ones(3, int), jnp.ones((2, 5), int), jnp.ones((2, 6), bool)):
+        with pytest.raises(ValueError, match=r"flags of shape \(2, 5\) or whole lengths of shape \(2,\), got"):
+            check_call("x", u, 4, initial, None, mask=mask)
     with pytest.raises(ValueError, match=r"u must be \(B, T, 4\)"):
         check_call("x", jnp.zeros((5, 4)), 4, initial, None)

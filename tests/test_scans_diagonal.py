@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from reference import diagonal_loop
 
-from scans import DiagonalSystem, ScanMethod, diagonal_energy, diagonal_layer, diagonal_step
+from scans import DiagonalSystem, ScanMethod, diagonal, diagonal_energy, diagonal_layer, diagonal_step
 
 METHODS = [ScanMethod.SEQUENTIAL, ScanMethod.ASSOCIATIVE]
 MODES, WIDTH, BATCH = 3, 2, 3
@@ -261,3 +261,9 @@ def test_states_are_the_only_arrays_as_long_as_time():
             e for e in jaxpr.eqns if e.primitive.name == "broadcast_in_dim" and e.outvars[0].aval.size >= steps * modes
         ]
         assert not spread, method
+
+
+@pytest.mark.parametrize("shape", [(1, 2 * MODES), (BATCH, MODES), (2, BATCH, 2 * MODES)])
+def test_a_start_of_another_shape_is_refused(shape):
+    with pytest.raises(ValueError, match=r"h0 must have shape \(3, 6\), got "):
+        diagonal._check_start(make_system(), BATCH, jnp.zeros(shape))

@@ -13,7 +13,7 @@ FIRST = dict(itertools.islice(mru_device.ROWS.items(), 2))
 
 
 def test_rows_are_run_until_the_time_is_over_and_go_on_there(tmp_path, monkeypatch, capsys):
-    """The clock moves by a second whenever it is read: the time is over in the middle of the second row."""
+    """The clock moves by four seconds whenever it is read: the time is over in the middle of the second row."""
     monkeypatch.setattr(mru_device, "ROWS", FIRST)
     command = ["mru_device", f"--out={tmp_path}", "--smoke", "--minutes=1"]
     ticks = itertools.count(0, 4)

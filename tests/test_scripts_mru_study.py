@@ -11,7 +11,7 @@ from configs import mru_study as config
 from scripts import mru_report, mru_study
 from scripts.cells import scored
 from scripts.mru_study import Job, Run
-from training.config import from_config_dict
+from training.config import from_config_dict, to_plain
 from training.errors import ConfigError, PreemptedError
 from training.results import score
 
@@ -49,6 +49,7 @@ def record(model, losses, spikes=(0.0, 0.0)):
         "spikes": {"none": outcome(losses, spikes[0]), "published": outcome(losses, spikes[1])}
         if model.removeprefix("mru_") in config.VARIANTS
         else {},
+        "config": to_plain(from_config_dict(config.get_config(f"model={model},lr=0.001").to_dict())),
         "machine": "2 cores",
         "date": "2026-11-30",
     }
@@ -220,6 +221,12 @@ def test_finished_models_are_not_run_again_and_damage_is_refused(tmp_path, monke
     ]
     assert (tmp_path / "mru.md").read_text() == mru_report.report(json.loads((tmp_path / "mru.json").read_text()))
     assert (tmp_path / "mru.png").stat().st_size > 10_000
+    changed = records()
+    changed[0]["config"]["optim"]["weight_decay"] = 0.2
+    (tmp_path / "mru.json").write_text(json.dumps(changed))
+    mru_study.main(["mru_study", f"--out={tmp_path}", f"--data_dir={tmp_path}", "--models=mlp"])
+    assert asked[-1] == ["mlp"]
+    assert "1 models in" in capsys.readouterr().out
     (tmp_path / "mru.json").write_text('[{"model": "mlp"}]')
     with pytest.raises(ConfigError, match=r"mru\.json is damaged .*: put back the committed one"):
         mru_study.main(["mru_study", f"--out={tmp_path}"])
@@ -263,8 +270,9 @@ def test_a_run_is_kept_only_if_it_ended_and_is_the_one_that_was_asked_for(tmp_pa
     steps = iter([False, False, True])
     with pytest.raises(PreemptedError):
         scored(ours, folder, tmp_path, "val", "last", to_stop=lambda: next(steps))
-    score(folder, tmp_path, "val", "last")
-    record = scored(ours, folder, tmp_path, "val", "last")
+    before = [score(folder, tmp_path, "val", which) for which in ("last", "best")]
+    record, best = (scored(ours, folder, tmp_path, "val", which) for which in ("last", "best"))
+    assert [found["updates"] for found in (*before, record, best)] == [3, 3, 12, 12]
     assert record["seeds"]["0"]["step"] == 12
     monkeypatch.setattr("training.loop.train", lambda *_: pytest.fail("trained again"))
     monkeypatch.setattr("training.results.score", lambda *_: pytest.fail("scored again"))

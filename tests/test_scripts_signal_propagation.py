@@ -73,15 +73,18 @@ def test_draws_are_kept_and_give_the_same_page(out):
         (["--draws=5"], "--out"),
         (["--out=x", "--draws=0"], "whole number of at least 1"),
         (["--out=x", "--widths=2,16"], "width 2: expected at least 4"),
+        (["--out=x", "--widths=10000"], "width 10000: expected at most 8192"),
+        (["--out=x", "--json=nowhere/x.json"], "--json=nowhere/x.json: there is no folder nowhere"),
     ],
 )
 def test_what_is_refused(arguments, line):
     assert_refused(call(SCRIPT, *arguments), line)
 
 
-def test_a_damaged_file_of_draws_is_refused(tmp_path):
+@pytest.mark.parametrize("content", [b"PK nothing", b""])
+def test_a_damaged_file_of_draws_is_refused(tmp_path, content):
     (tmp_path / "draws").mkdir()
-    (tmp_path / "draws" / "complex_16_8.npz").write_bytes(b"PK nothing")
+    (tmp_path / "draws" / "complex_16_8.npz").write_bytes(content)
     ended = call(SCRIPT, f"--out={tmp_path}", "--draws=1", "--widths=16")
     assert ended.code == 2
     assert "complex_16_8.npz is damaged" in ended.err

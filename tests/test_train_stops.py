@@ -4,6 +4,8 @@ which a run may not go on."""
 import json
 import shutil
 import signal
+import subprocess
+import sys
 import time
 
 import jax.numpy as jnp
@@ -252,3 +254,15 @@ def test_other_data_than_the_run_began_with_are_refused(copy):
     (copy / "config.json").write_text(json.dumps(record | {"data_sha256": "0" * 64}))
     for ended in (call("train.py", TINY, f"--workdir={copy}"), call("eval.py", f"--workdir={copy}")):
         assert_refused(ended, f"was begun on other data (sha256 {'0' * 16} there, {record['data_sha256'][:16]} here)")
+
+
+def test_a_reader_that_has_enough_ends_a_command_in_silence():
+    """As in `command | head -1`."""
+    code = "import sys; from training import cli; sys.exit(cli.guarded(lambda _: [print(i) for i in range(10**5)], []))"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as command:
+        assert command.stdout is not None
+        assert command.stderr is not None
+        command.stdout.readline()
+        command.stdout.close()
+        assert command.stderr.read() == b""
+    assert command.returncode == 0

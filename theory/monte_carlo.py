@@ -13,6 +13,7 @@ import functools
 import json
 import os
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,8 +130,8 @@ def _kept(plan: Plan, path: Path) -> np.ndarray:
     try:
         # Opened here: numpy leaves a damaged file open.
         with path.open("rb") as file, np.load(file) as kept:
-            law, steps = json.loads(str(kept["law"])), kept["steps"]
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            law, steps = dict(json.loads(str(kept["law"]))), kept["steps"]
+    except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{path} is damaged ({error}): remove it") from error
     if law != plan.law:
         different = [key for key in plan.law if law.get(key) != plan.law[key]]
@@ -142,4 +143,6 @@ def _keep(plan: Plan, path: Path, steps: np.ndarray) -> None:
     beside = path.with_name(path.name + ".tmp")
     with beside.open("wb") as file:
         np.savez(file, law=json.dumps(plan.law), steps=steps)
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(beside, path)

@@ -94,6 +94,9 @@ def guarded(main: Callable[[Sequence[str]], None], argv: Sequence[str]) -> int:
     except (ConfigError, DataError) as error:
         print(f"error: {error}", file=sys.stderr)
         return REFUSED
+    except BrokenPipeError:
+        # Whoever read the output has enough. Python would flush once more at its end, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         # A folder that may not be read or written, a full disk: nothing in the code can mend it.
         where = f"{error.filename}: " if error.filename else ""

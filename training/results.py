@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data.prepared import Opened
-from data.registry import read_name, resolved_choices
+from data.registry import read_name, resolved_choices, task_spec
 from data.spec import TaskKind
 from data.splits import Split
 from data.windows import Windows
@@ -58,6 +58,8 @@ def score(workdir: Path, data_dir: Path, split: str, which: str, reading: Readin
     checkpoint, or its model cannot read so, DataError if the data are missing.
     """
     config, run = read_config(workdir)
+    if reading.window == task_spec(config.data.request).length:
+        reading = dataclasses.replace(reading, window=None)  # as in training, so one record and not two
     config = reading.applied(config)
     step = asked_step(which)
     read_results(workdir / RESULTS)  # damage is said before the work and not after it
@@ -74,7 +76,7 @@ def score(workdir: Path, data_dir: Path, split: str, which: str, reading: Readin
     steps = np.asarray(state.best.step) if which == "best" else np.full(len(config.seeds), restored.step)
     scored = Scored(records, means, steps, restored.step, np.asarray(state.alive))
     record = _record(program, data, split, which, scored)
-    record |= {"step_rescale": reading.step_rescale, "every": reading.every}
+    record |= {"step_rescale": reading.step_rescale, "every": reading.every, "updates": restored.step}
     if reading.step_rescale * reading.every != 1:
         record["rule"] = rate_option(config)
     if program.task.kind is TaskKind.LANGUAGE:
