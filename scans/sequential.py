@@ -67,9 +67,9 @@ def _loop(
     Returns:
         all states, and the state after the last processed step.
 
-    The gradient keeps a, h0, h and the weights. With g_t the cotangent of h_t and w_t what flows back into it from the
-    steps after it:  mu_t = g_t + w_t,  db_t = mu_t,  da_t = alpha_t conj(h_{t-1}) mu_t,
-    w_{t-1} = (alpha_t conj(a_t) + beta_t) mu_t,  dh0 = w_0.
+    The gradient keeps a, h0, h and the weights. With g_t the cotangent of h_t and t+1 the step after t, whose
+    transition w_{t+1} = alpha_{t+1} conj(a_{t+1}) + beta_{t+1} brings a cotangent back:
+    mu_t = g_t + w_{t+1} mu_{t+1},  db_t = mu_t,  da_t = alpha_t conj(h_{t-1}) mu_t,  dh0 = w_1 mu_1.
     """
 
     def step(h, x):
@@ -97,26 +97,54 @@ def _forward(split, reverse, a, b, h0, alpha, beta):
 def _backward(split, reverse, residuals, cotangents):
     a, h0, h, alpha, beta = residuals
     g, g_last = cotangents
-    steps = h.shape[0]
-    first, earlier = (steps - 1, 1) if reverse else (0, -1)
-    fixed = _per_step(a) is None
+    first, last = (-1, 0) if reverse else (0, -1)
+    back = conjugate(a, split=split)
+    # The same loop the other way round, one step ahead in what belongs to a step.
+    ahead = [None if x is None else _neighbour(x, x[last], not reverse) for x in (alpha, beta)]
+    back_ahead = back if _per_step(a) is None else _neighbour(back, back[last], not reverse)
+    db, mu_first = _loop(split, not reverse, back_ahead, g.at[last].add(g_last), jnp.zeros_like(h0), *ahead)
+    dh0 = _transition(back[first], mu_first, *(None if x is None else x[first] for x in (alpha, beta)), split)
+    if _per_step(a) is None:
+        da = _sum_to(_correlation(split, reverse, h0, h, db, alpha), a.shape[1:], split)[None]
+    else:
+        before = conjugate(_neighbour(h, h0, reverse), split=split)
+        da = product(before, db if alpha is None else alpha * db, split=split)
+        da = jax.vmap(lambda x: _sum_to(x, a.shape[1:], split))(da)
+    return da, db, dh0, None, None
 
-    def step(carry, x):
-        w, da_sum = carry
-        t, g_t, a_t, alpha_t, beta_t = x
-        mu = g_t + w
-        # Reading h_{t-1} by index spares a shifted copy of all states.
-        before = lax.dynamic_index_in_dim(h, jnp.clip(t + earlier, 0, steps - 1), keepdims=False)
-        before = jnp.where(t == first, h0, before)
-        da = product(conjugate(before, split=split), mu if alpha_t is None else alpha_t * mu, split=split)
-        da = _sum_to(da, a.shape[1:], split)
-        w = _transition(conjugate(a[0] if a_t is None else a_t, split=split), mu, alpha_t, beta_t, split)
-        return (w, da_sum + da if fixed else da_sum), (mu, None if fixed else da)
 
-    start = (g_last, jnp.zeros_like(a[0]))
-    xs = (jnp.arange(steps), g, _per_step(a), alpha, beta)
-    (dh0, da_sum), (db, da_steps) = lax.scan(step, start, xs, reverse=not reverse)
-    return da_sum[None] if fixed else da_steps, db, dh0, None, None
+def _neighbour(x: Float[Array, "T *axes"], edge: Float[Array, "*axes"], later: bool) -> Float[Array, "T *axes"]:
+    """x_{t-1}, or x_{t+1} if `later`, at every t; `edge` where there is none."""
+    return jnp.concatenate([x[1:], edge[None]] if later else [edge[None], x[:-1]])
+
+
+def _correlation(
+    split: bool,
+    reverse: bool,
+    h0: Float[Array, "B W"],
+    h: Float[Array, "T B W"],
+    mu: Float[Array, "T B W"],
+    alpha: Flow,
+) -> Float[Array, "B W"]:
+    """The sum over t of alpha_t conj(h_{t-1}) mu_t.
+
+    A loop of its own whose step is one pass over whole rows: with the complex product written out, or inside the loop
+    that makes mu, XLA's CPU compiler breaks a step into pieces and takes three times as long.
+    """
+
+    def products(before, t):
+        mu_t = mu[t] if alpha is None else alpha[t] * mu[t]
+        before, mu_t = (x.reshape(x.shape[0], 2 if split else 1, -1) for x in (before, mu_t))
+        return before * mu_t, before[:, ::-1] * mu_t
+
+    def step(t, sums):
+        before, here = (t, t - 1) if reverse else (t - 1, t)
+        return jax.tree.map(jnp.add, sums, products(h[before], here))
+
+    straight, crossed = lax.fori_loop(1, h.shape[0], step, products(h0, -1 if reverse else 0))
+    if not split:
+        return straight[:, 0]
+    return jnp.concatenate([straight[:, 0] + straight[:, 1], crossed[:, 1] - crossed[:, 0]], -1)
 
 
 def _sum_to(x: Float[Array, "B W"], shape: tuple[int, ...], split: bool) -> Array:
