@@ -44,7 +44,7 @@ class Way(NamedTuple):
 class Entering(NamedTuple):
     """States of one direction: that which enters each chunk, that which enters the tail, and the last one."""
 
-    chunks: Float[Array, "B K W"]
+    chunks: Float[Array, "K B W"]
     tail: Float[Array, "B W"]
     last: Float[Array, "B W"]
 
@@ -104,7 +104,7 @@ def chunked_layer(
     """
     batch, steps, width = u.shape
     whole = steps // chunk
-    u_whole = u[:, : whole * chunk].reshape(batch, whole, chunk * width)
+    u_whole = jnp.swapaxes(u[:, : whole * chunk].reshape(batch, whole, chunk * width), 0, 1)
     tail = (steps - whole * chunk) * width
     u_tail = u[:, whole * chunk :].reshape(batch, tail)
     parts, direct = [], jnp.diag(jnp.tile(system.d, chunk))
@@ -118,17 +118,13 @@ def chunked_layer(
         direct += here.direct
         out_tail = here.out[:, chunk * width - tail :] if backward else here.out[:, :tail]
         parts.append((entering, here.out, out_tail))
-    y_whole = project(
-        jnp.concatenate([u_whole, *(e.chunks for e, _, _ in parts)], -1),
-        jnp.concatenate([direct, *(out for _, out, _ in parts)]),
-        u.dtype,
-    )
-    y_tail = project(
-        jnp.concatenate([u_tail, *(e.tail for e, _, _ in parts)], -1),
-        jnp.concatenate([direct[:tail, :tail], *(out for _, _, out in parts)]),
-        u.dtype,
-    )
-    y = jnp.concatenate([y_whole.reshape(batch, whole * chunk, width), y_tail.reshape(batch, tail // width, width)], 1)
+    y_whole = project(u_whole, direct, u.dtype)
+    y_tail = project(u_tail, direct[:tail, :tail], u.dtype)
+    for entering, out, out_tail in parts:
+        y_whole += project(entering.chunks, out, u.dtype)
+        y_tail += project(entering.tail, out_tail, u.dtype)
+    y_whole = jnp.swapaxes(y_whole, 0, 1).reshape(batch, whole * chunk, width)
+    y = jnp.concatenate([y_whole, y_tail.reshape(batch, tail // width, width)], 1)
     lasts = [entering.last for entering, _, _ in parts]
     return y, jnp.stack(lasts) if system.bidirectional else lasts[0]
 
@@ -136,19 +132,19 @@ def chunked_layer(
 def _forward_states(
     system: DiagonalSystem,
     here: Way,
-    u_whole: Float[Array, "B K cD"],
+    u_whole: Float[Array, "K B cD"],
     u_tail: Float[Array, "B rD"],
     h0: Float[Array, "B W"],
-    keep: Float[Array, "B _"] | None,
+    keep: Float[Array, "_ B 1"] | None,
     method: ScanMethod,
 ) -> Entering:
     chunk = here.into.shape[0] // system.b_re.shape[1]
     rest = u_tail.shape[1] // system.b_re.shape[1]
     after, last = _between(system, chunk, project(u_whole, here.into), h0, keep, method, reverse=False)
-    before = jnp.concatenate([h0[:, None], after], 1)
+    before = jnp.concatenate([h0[None], after])
     if keep is not None:
-        before = before * jnp.pad(keep, ((0, 0), (0, before.shape[1] - keep.shape[1])), constant_values=1)[..., None]
-    chunks, entering_tail = before[:, :-1], before[:, -1]
+        before = before * jnp.pad(keep, ((0, before.shape[0] - keep.shape[0]), (0, 0), (0, 0)), constant_values=1)
+    chunks, entering_tail = before[:-1], before[-1]
     if rest:
         last = _moved(system, rest, entering_tail) + project(u_tail, here.into[-u_tail.shape[1] :])
     return Entering(chunks, entering_tail, last)
@@ -157,10 +153,10 @@ def _forward_states(
 def _backward_states(
     system: DiagonalSystem,
     here: Way,
-    u_whole: Float[Array, "B K cD"],
+    u_whole: Float[Array, "K B cD"],
     u_tail: Float[Array, "B rD"],
     h0: Float[Array, "B W"],
-    keep: Float[Array, "B _"] | None,
+    keep: Float[Array, "_ B 1"] | None,
     method: ScanMethod,
 ) -> Entering:
     chunk = here.into.shape[0] // system.b_re.shape[1]
@@ -168,40 +164,36 @@ def _backward_states(
     first = h0
     if rest:
         first = _moved(system, rest, h0) + project(u_tail, here.into[: u_tail.shape[1]])
-    kept = None if keep is None else keep[:, : u_whole.shape[1]]
-    after, last = _between(system, chunk, project(u_whole, here.into), first, kept, method, reverse=True)
-    before = jnp.concatenate([after[:, 1:], first[:, None]], 1)[:, : u_whole.shape[1]]
-    if kept is not None:
-        before = before * kept[..., None]
+    after, last = _between(system, chunk, project(u_whole, here.into), first, keep, method, reverse=True)
+    before = jnp.concatenate([after[1:], first[None]])[: u_whole.shape[0]]
+    if keep is not None:
+        before = before * keep[: u_whole.shape[0]]
     return Entering(before, h0, last)
 
 
 def _between(
     system: DiagonalSystem,
     chunk: int,
-    v: Float[Array, "B K W"],
+    v: Float[Array, "K B W"],
     h0: Float[Array, "B W"],
-    keep: Float[Array, "B _"] | None,
+    keep: Float[Array, "_ B 1"] | None,
     method: ScanMethod,
     *,
     reverse: bool,
-) -> tuple[Float[Array, "B K W"], Float[Array, "B W"]]:
+) -> tuple[Float[Array, "K B W"], Float[Array, "B W"]]:
     """The states after every chunk, and that after the last one processed; h0 if there is no whole chunk."""
-    if v.shape[1] == 0:
+    if v.shape[0] == 0:
         return v, h0
-    keep = None if keep is None else keep[:, : v.shape[1]]
+    keep = None if keep is None else keep[: v.shape[0]]
     jump = jnp.concatenate([p[0] for p in powers(system, jnp.array([chunk]))])
     match method:
         case ScanMethod.SEQUENTIAL:
-            alpha = None if keep is None else jnp.swapaxes(keep, 0, 1)[..., None]
-            h, last = recurrence(True, reverse, jump[None, None], jnp.swapaxes(v, 0, 1), h0, alpha)
-            return jnp.swapaxes(h, 0, 1), last
+            return recurrence(True, reverse, jump[None, None], v, h0, keep)
         case ScanMethod.ASSOCIATIVE:
-            reset = None if keep is None else keep == 0
-            h, last = linear_scan(
-                to_complex(jump), to_complex(v), to_complex(h0), reset=reset, reverse=reverse, method=method
-            )
-            return to_split(h), to_split(last)
+            reset = None if keep is None else jnp.swapaxes(keep[..., 0] == 0, 0, 1)
+            v = to_complex(jnp.swapaxes(v, 0, 1))
+            h, last = linear_scan(to_complex(jump), v, to_complex(h0), reset=reset, reverse=reverse, method=method)
+            return jnp.swapaxes(to_split(h), 0, 1), to_split(last)
         case ScanMethod.AUTO | ScanMethod.CHUNKED:
             raise AssertionError("resolved before")
         case unreachable:
@@ -213,13 +205,13 @@ def _moved(system: DiagonalSystem, steps: int, h: Float[Array, "B W"]) -> Float[
     return product(jnp.concatenate([p[0] for p in powers(system, jnp.array([steps]))]), h, split=True)
 
 
-def _keep(reset: Bool[Array, "B _"] | None, backward: bool, dtype: jnp.dtype) -> Float[Array, "B _"] | None:
+def _keep(reset: Bool[Array, "B _"] | None, backward: bool, dtype: jnp.dtype) -> Float[Array, "_ B 1"] | None:
     """1 where the state enters a chunk, 0 where it is forgotten; a backward pass meets the last chunks first."""
     if reset is None:
         return None
     if backward:
         reset = jnp.concatenate([reset[:, 1:], jnp.zeros_like(reset[:, :1])], 1)
-    return (~reset).astype(dtype)
+    return jnp.swapaxes(~reset, 0, 1)[..., None].astype(dtype)
 
 
 def _start(
@@ -254,8 +246,8 @@ def _state_after(
 ) -> Float[Array, "B W"]:
     """The state after `lengths` steps: lambda^r X_k + the r inputs after chunk k, moved to the end of one."""
     full, rest = lengths // chunk, lengths % chunk
-    reached = jnp.concatenate([entering.chunks, entering.tail[:, None]], 1)
-    state = jnp.take_along_axis(reached, full[:, None, None], 1)[:, 0]
+    reached = jnp.concatenate([entering.chunks, entering.tail[None]])
+    state = reached[full, jnp.arange(len(full))]
     place = jnp.arange(chunk) - (chunk - rest)[:, None]  # among the inputs after chunk k; those before it count as 0
     index = jnp.clip(full[:, None] * chunk + place, 0, u.shape[1] - 1)
     inputs = jnp.where(place[..., None] >= 0, jnp.take_along_axis(u, index[..., None], 1), 0)

@@ -72,12 +72,15 @@ def _loop(
     mu_t = g_t + w_{t+1} mu_{t+1},  db_t = mu_t,  da_t = alpha_t conj(h_{t-1}) mu_t,  dh0 = w_1 mu_1.
     """
 
-    def step(h, x):
-        a_t, b_t, alpha_t, beta_t = x
-        h = _transition(a[0] if a_t is None else a_t, h, alpha_t, beta_t, split) + b_t
-        return h, h
+    def step(i, carry):
+        h, states = carry
+        t = b.shape[0] - 1 - i if reverse else i
+        a_t, *weights = (None if x is None else x[t] for x in (_per_step(a), alpha, beta))
+        h = _transition(a[0] if a_t is None else a_t, h, *weights, split) + states[t]
+        return h, lax.dynamic_update_index_in_dim(states, h, t, 0)
 
-    h_last, h = lax.scan(step, h0, (_per_step(a), b, alpha, beta), reverse=reverse)
+    # The states take the place of the increments, one by one: lax.scan would first fill an array with zeros for them.
+    h_last, h = lax.fori_loop(0, b.shape[0], step, (h0, b))
     return h, h_last
 
 
@@ -177,7 +180,8 @@ def _read_forward(h, weights):
 
 def _read_backward(residuals, g):
     h, weights = residuals
-    by_weights = lax.dot_general(h, g, (((0, 1), (0, 1)), ((), ())), precision=lax.Precision.HIGHEST)
+    rows, g_rows = (x.reshape(-1, x.shape[-1]) for x in (h, g))
+    by_weights = lax.dot_general(rows, g_rows, (((0,), (0,)), ((), ())), precision=lax.Precision.HIGHEST)
     return jnp.matmul(g, weights.T, precision=lax.Precision.HIGHEST), by_weights
 
 

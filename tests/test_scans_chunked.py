@@ -179,25 +179,21 @@ def test_float32_stays_within_what_lambda_is_rounded_to(chunk):
 # What is chosen, and what is refused.
 
 
-def shaped(width, modes, bidirectional=False, dtype=jnp.float32):
+def shaped(width, modes, dtype=jnp.float32):
     """A call of these sizes; only shapes matter."""
     zeros = lambda *shape: jnp.zeros(shape, jnp.float32)  # noqa: E731
     system = DiagonalSystem(
         zeros(modes), zeros(modes), zeros(modes, width), zeros(modes, width), zeros(width, modes), zeros(width, modes),
         zeros(width),
     )  # fmt: skip
-    if bidirectional:
-        system = system._replace(c_backward_re=system.c_re, c_backward_im=system.c_im)
     return Call(system, jnp.zeros((2, 64, width), dtype), None, None, None, False, "none")
 
 
 @pytest.mark.parametrize(
     ("platform", "call", "expected"),
     [
-        ("cpu", shaped(128, 256), 2),
-        ("cpu", shaped(128, 128), 1),
-        ("cpu", shaped(512, 192), 1),
-        ("cpu", shaped(128, 256, bidirectional=True), 1),
+        ("cpu", shaped(128, 256), 1),
+        ("cpu", shaped(128, 256, dtype=jnp.bfloat16), 1),
         ("gpu", shaped(128, 256), 1),
         ("gpu", shaped(128, 256, dtype=jnp.bfloat16), 8),
         ("gpu", shaped(128, 128, dtype=jnp.bfloat16), 4),
