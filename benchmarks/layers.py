@@ -1,15 +1,12 @@
-"""Our layers against their published form, forward and backward; prints Markdown tables.
-
-    python -m benchmarks.layers [--rounds=21] [--allocator=tuned|default]
+"""The diagonal layers against their published form, forward and backward.
 
 A program returns y and the gradients of every parameter and of the input, with the cotangent as an argument. (With a
 loss inside, XLA would drop work that training needs.) Both sides get the same parameters and inputs, and are first
-checked against each other. Times are float32. A ratio above 1 says how many times faster ours is.
+checked against each other.
 """
 
-import argparse
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +14,14 @@ import numpy as np
 from flax import nnx
 
 from benchmarks import textbook, timing
+from benchmarks.result import Result, faster, milliseconds, smaller
 from lru import LRU, LRUConfig
 from models.build import split_model
 from rotrnn import RotRNN, RotRNNConfig
+from scans import Direction
+
+REFERENCE_MS, REFERENCE_RATE = 403, 209e9
+"""Time of the published LRU at the first shape on the machine where the targets were set, and its matmul rate."""
 
 
 @dataclass(frozen=True)
@@ -30,106 +32,117 @@ class Shape:
     length: int
     width: int
     modes: int
-    heads: int
+    heads: int = 32
 
     def __str__(self) -> str:
-        return f"T={self.length}, B={self.batch}, D={self.width}"
+        return f"T={self.length} B={self.batch} D={self.width} N={self.modes}"
+
+    @property
+    def input(self) -> tuple[int, int, int]:
+        """(B, T, D)."""
+        return self.batch, self.length, self.width
+
+    @property
+    def flops(self) -> float:
+        """Of the two projections, forward and backward: three times 8 N D a step. Nothing else is counted."""
+        return 24.0 * self.batch * self.length * self.modes * self.width
 
 
-@dataclass(frozen=True)
-class Case:
-    """One layer of ours at one shape, and the published form of the same function."""
-
-    title: str
-    shape: Shape
-    layer: nnx.Module
-    published: Callable[..., jax.Array]
+FIRST = Shape(8, 2048, 128, 256)
+LONG = Shape(4, 16384, 128, 256)
+SHAPES = (FIRST, Shape(16, 1024, 128, 128), Shape(8, 1024, 96, 64), Shape(8, 1024, 128, 512), Shape(4, 1024, 512, 192))
 
 
-def cases() -> list[Case]:
-    """The LRU paper's ListOps sizes with a long input, and the sizes of RotRNN's Speech Commands run."""
-    found = []
-    for shape in (Shape(8, 2048, 128, 256, 32), Shape(8, 1024, 96, 64, 32)):
-        lru_config = LRUConfig(width=shape.width, state_size=shape.modes)
-        rotrnn_config = RotRNNConfig(width=shape.width, state_size=2 * shape.modes, heads=shape.heads)
-        found += [
-            Case(f"LRU, {shape}, N={shape.modes} complex", shape, LRU(lru_config, rngs=nnx.Rngs(0)), textbook.lru),
-            Case(
-                f"RotRNN, {shape}, N={2 * shape.modes} real, {shape.heads} heads",
-                shape,
-                RotRNN(rotrnn_config, rngs=nnx.Rngs(0)),
-                textbook.rotrnn,
-            ),
-        ]
-    return found
+def lru(shape: Shape, direction: Direction = Direction.FORWARD, chunk: int = 0) -> LRU:
+    """Of the sizes of `shape`, drawn with seed 0."""
+    config = LRUConfig(width=shape.width, state_size=shape.modes, direction=direction, chunk=chunk)
+    return LRU(config, rngs=nnx.Rngs(0))
 
 
-def compile_pair(case: Case) -> tuple[timing.Program, timing.Program]:
+def rotrnn(shape: Shape) -> RotRNN:
+    """Of the sizes of `shape`, drawn with seed 0."""
+    return RotRNN(RotRNNConfig(width=shape.width, state_size=2 * shape.modes, heads=shape.heads), rngs=nnx.Rngs(0))
+
+
+def with_gradients(layer: Callable) -> Callable:
+    """(params, u, dy) -> y and the gradients of both, of layer(params, u)."""
+
+    def run(params, u, dy):
+        y, vjp = jax.vjp(layer, params, u)
+        return y, vjp(dy)
+
+    return run
+
+
+def compile_layer(name: str, layer: nnx.Module, size: tuple[int, int, int]) -> timing.Program:
+    """Our layer, forward and backward, on normal inputs."""
+    graphdef, params = split_model(layer)
+    return timing.compile_program(
+        name, with_gradients(lambda params, u: nnx.merge(graphdef, params)(u)[0]), params, *draw(size)
+    )
+
+
+def compile_pair(
+    title: str, layer: nnx.Module, published: Callable[..., jax.Array], size: tuple[int, int, int]
+) -> tuple[timing.Program, timing.Program]:
     """The published program and ours, on the same values. Raises AssertionError if their results differ."""
-    graphdef, params = split_model(case.layer)
-    rng = np.random.default_rng(0)
-    size = (case.shape.batch, case.shape.length, case.shape.width)
-    u, dy = (jnp.asarray(rng.standard_normal(size), jnp.float32) for _ in range(2))
-
-    def with_gradients(layer):
-        def run(params, u, dy):
-            y, vjp = jax.vjp(layer, params, u)
-            return y, vjp(dy)
-
-        return run
-
-    ours = with_gradients(lambda params, u: nnx.merge(graphdef, params)(u)[0])
+    _, params = split_model(layer)
     pair = (
-        timing.compile_program("published", with_gradients(case.published), params, u, dy),
-        timing.compile_program("linrec", ours, params, u, dy),
+        timing.compile_program("published form", with_gradients(published), params, *draw(size)),
+        compile_layer("linrec", layer, size),
     )
     results = [jax.tree.leaves(program.run()) for program in pair]
     for expected, value in zip(*results, strict=True):
-        np.testing.assert_allclose(value, expected, rtol=0, atol=2e-3 * np.abs(expected).max(), err_msg=case.title)
+        np.testing.assert_allclose(value, expected, rtol=0, atol=2e-3 * np.abs(expected).max(), err_msg=title)
     return pair
 
 
-def rows(case: Case, pair: tuple[timing.Program, timing.Program]) -> list[str]:
-    """Two rows of the table."""
-    published, ours = pair
-    ratios = {published.name: ("1", "1"), ours.name: (str(timing.ratio(published.wall, ours.wall)), "-")}
-    if jax.default_backend() == "cpu":  # elsewhere the host only waits
-        ratios[ours.name] = (ratios[ours.name][0], str(timing.ratio(published.cpu, ours.cpu)))
-    return [
-        f"| {case.title} | {p.name} | {1e3 * min(p.wall):.1f} | {ratios[p.name][0]} | {ratios[p.name][1]} "
-        f"| {p.temp_bytes / 2**20:.0f} | {p.compile_seconds:.1f} | {p.hlo_ops} |"
-        for p in pair
-    ]
+def draw(size: tuple[int, int, int]) -> tuple[jax.Array, jax.Array]:
+    """u and dy, normal."""
+    rng = np.random.default_rng(0)
+    u, dy = (jnp.asarray(rng.standard_normal(size), jnp.float32) for _ in range(2))
+    return u, dy
 
 
-def print_table(found: list[Case], rounds: int) -> None:
-    """The table, a case at a time as it is measured."""
-    print("| forward + all gradients | form | min ms | ratio | ratio of CPU time | temp MiB | compile s | HLO ops |")
-    print("|---|---|---|---|---|---|---|---|", flush=True)
-    for case in found:
-        pair = compile_pair(case)
-        timing.interleave(pair, rounds)
-        print("\n".join(rows(case, pair)), flush=True)
+def results(rounds: int) -> Iterator[Result]:
+    """All rows of this benchmark."""
+    yield from against_published(FIRST, rounds, memory=7)
+    yield from against_published(LONG, rounds, memory=8)
+    for shape in SHAPES:
+        for direction in (Direction.FORWARD, Direction.BIDIRECTIONAL):
+            name = f"LRU {shape} {direction}"
+            published, ours = compile_pair(name, lru(shape, direction), textbook.lru, shape.input)
+            timing.interleave((published, ours), rounds)
+            yield faster(f"{name}, method auto", published, ours, 2.2)
+            yield against_recurrence(name, shape, direction, ours, rounds)
+    published, ours = compile_pair("RotRNN", rotrnn(FIRST), textbook.rotrnn, FIRST.input)
+    timing.interleave((published, ours), rounds)
+    yield faster(f"RotRNN {FIRST}, {FIRST.heads} heads", published, ours, 3.5)
 
 
-def main() -> None:
-    """Reads the options, settles what both sides share, prints."""
-    parser = argparse.ArgumentParser(description="Times our layers against their published form.")
-    parser.add_argument("--rounds", type=int, default=21, help="interleaved rounds of timing, at least 11")
-    parser.add_argument("--allocator", choices=["tuned", "default"], default="tuned", help="malloc of large buffers")
-    options = parser.parse_args()
-    if options.rounds < 11:
-        parser.error(f"--rounds={options.rounds}: at least 11 are needed")
-    allocator = timing.tune_allocator() if options.allocator == "tuned" else "default"
-    jax.config.update("jax_enable_compilation_cache", False)  # or the table would show reading times
-    # Ours asks for float32 products; the published forms would get TF32 or bfloat16 on an accelerator.
-    jax.config.update("jax_default_matmul_precision", "highest")
-    print(
-        f"{timing.describe_machine()}, float32 matmul {timing.matmul_rate() / 1e9:.0f} GF/s; allocator on both sides:"
-    )
-    print(f"{allocator}; {options.rounds} rounds; ratio = published / linrec, median [95 % interval].\n")
-    print_table(cases(), options.rounds)
+def against_published(shape: Shape, rounds: int, memory: float) -> Iterator[Result]:
+    """Time, memory in chunks, share of the peak; for the first shape whether the published form is a fair one."""
+    name = f"LRU {shape}"
+    published, ours = compile_pair(name, lru(shape), textbook.lru, shape.input)
+    chunked = compile_layer("linrec, chunk=4", lru(shape, chunk=4), shape.input)
+    timing.interleave((published, ours, chunked), rounds)
+    yield from (milliseconds(name, program) for program in (published, ours, chunked))
+    yield faster(name, published, ours, 3.5)
+    yield smaller(f"{name}, published / chunk=4", published, chunked, memory)
+    if shape is not FIRST:
+        return
+    rate = timing.matmul_rate()
+    share = 100 * shape.flops / (min(ours.wall) * rate)
+    yield Result(f"{name}, share of the float32 matmul peak ({rate / 1e9:.0f} GF/s)", share, "%", target=50)
+    scaled = min(published.wall) * rate / (1e-3 * REFERENCE_MS * REFERENCE_RATE)
+    yield Result("published LRU: time x matmul rate, against that of the machine of the targets", scaled)
 
 
-if __name__ == "__main__":
-    main()
+def against_recurrence(name: str, shape: Shape, direction: Direction, ours: timing.Program, rounds: int) -> Result:
+    """The chosen form against the recurrence over every step; measured only where they are two programs."""
+    plain = compile_layer("chunk=1", lru(shape, direction, chunk=1), shape.input)
+    if plain.text == ours.text:
+        return Result(f"{name}, recurrence / auto (the same program)", 1.0, target=1 / 1.05)
+    fresh = replace(ours, wall=[], cpu=[])
+    timing.interleave((plain, fresh), rounds)
+    return faster(f"{name}, recurrence / auto", plain, fresh, 1 / 1.05)

@@ -1,14 +1,19 @@
-"""The LRU and RotRNN in their published form, to measure against: written from the equations, nothing made faster.
+"""LRU, RotRNN and MRU in their published form, to measure against: written from the equations, nothing made faster.
 
 What the published implementations have in common: one sequence at a time under vmap over the batch, a transition array
 repeated over time, `jax.lax.associative_scan`, no gradient rule of their own. Parameters are dicts with the names and
-shapes of the layers in `lru` and `rotrnn`. u and y: (B, T, D).
+shapes of the layers in `lru`, `rotrnn` and `mru`. u and y: (B, T, D).
 """
+
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg
-from jaxtyping import Array, Float
+from jaxtyping import Array, Complex, Float
+
+from linalg import log_abs_det
+from mru import Variant
 
 Params = dict[str, Array]
 
@@ -31,20 +36,75 @@ def rotrnn(params: Params, u: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
     return jax.vmap(lambda sequence: _rotrnn_sequence(params, sequence))(u)
 
 
+def recurrence(a: Complex[Array, " N"], b: Complex[Array, "B T N"]) -> Complex[Array, "B T N"]:
+    """h_t = a h_{t-1} + b_t, with a repeated over time."""
+
+    def one(b):
+        return jax.lax.associative_scan(_then, (jnp.broadcast_to(a, b.shape), b))[1]
+
+    return jax.vmap(one)(b)
+
+
+def products(m: Float[Array, "B T H n n"]) -> Float[Array, "B T H n n"]:
+    """H_t = M_1 ... M_t."""
+    return jax.lax.associative_scan(jnp.matmul, m, axis=1)
+
+
+def mru(variant: Variant, heads: int) -> Callable[[Params, Float[Array, "B T D"]], Float[Array, "B T D"]]:
+    """(params, u) -> y of an MRU: M_t = f(u_t W_in), S_t = M_1 ... M_t, y_t = flatten(S_t W_down) W_out.
+
+    Source: mikayahlevi/mru-lm; where that has only a text, our reading of it (see `mru.parametrize`).
+    """
+
+    def run(params, u):
+        order = params["W_down"].shape[1]
+        elements = (u @ params["W_in"]).reshape(*u.shape[:2], heads, -1)
+        read = jnp.einsum("bthij,hjc->bthic", products(_matrices(elements, order, variant)), params["W_down"])
+        return read.reshape(u.shape) @ params["W_out"]
+
+    return run
+
+
+def _matrices(elements: Float[Array, "B T H z"], n: int, variant: Variant) -> Float[Array, "B T H n n"]:
+    eye = jnp.eye(n, dtype=elements.dtype)
+    if variant in (Variant.ORTHOGONAL_CAYLEY, Variant.ORTHOGONAL_EXPM):
+        lower = jnp.zeros((*elements.shape[:-1], n, n), elements.dtype).at[..., *jnp.tril_indices(n, -1)].set(elements)
+        return _orthogonal(lower, variant is Variant.ORTHOGONAL_CAYLEY)
+    a = elements.reshape(*elements.shape[:-1], n, n)
+    diagonal = jnp.diagonal(a, axis1=-2, axis2=-1)
+    centred = diagonal - diagonal.mean(-1, keepdims=True)
+    if variant is Variant.LDU:
+        delta = jnp.exp(centred / 2)[..., None] * eye
+        return (jnp.tril(a, -1) + delta) @ (jnp.triu(a, 1) + delta)
+    if variant in (Variant.QR_CAYLEY, Variant.QR_EXPM):
+        upper = jnp.triu(a, 1) + jnp.exp(centred)[..., None] * eye
+        return _orthogonal(jnp.tril(a, -1), variant is Variant.QR_CAYLEY) @ upper
+    if variant is Variant.DETERMINANT:
+        return (a + eye) * jnp.exp(-log_abs_det(a + eye) / n)[..., None, None]
+    return a + eye
+
+
+def _orthogonal(lower: Float[Array, "*axes n n"], by_cayley: bool) -> Float[Array, "*axes n n"]:
+    k = lower - jnp.swapaxes(lower, -1, -2)
+    eye = jnp.eye(k.shape[-1], dtype=k.dtype)
+    return jnp.linalg.solve(eye - k, eye + k) if by_cayley else jax.scipy.linalg.expm(k)
+
+
+def _then(earlier, later):
+    return later[0] * earlier[0], later[0] * earlier[1] + later[1]
+
+
 def _lru_sequence(params: Params, u: Float[Array, "T D"]) -> Float[Array, "T D"]:
     lam = jnp.exp(-jnp.exp(params["nu_log"]) + 1j * jnp.exp(params["theta_log"]))
     b = (params["B_re"] + 1j * params["B_im"]) * jnp.exp(params["gamma_log"])[:, None]
     c = params["C_re"] + 1j * params["C_im"]
     elements = (jnp.broadcast_to(lam, (u.shape[0], lam.size)), jax.vmap(lambda u_t: b @ u_t)(u))
 
-    def then(earlier, later):
-        return later[0] * earlier[0], later[0] * earlier[1] + later[1]
-
-    _, x = jax.lax.associative_scan(then, elements)
+    _, x = jax.lax.associative_scan(_then, elements)
     y = jax.vmap(lambda x_t: (c @ x_t).real)(x) + params["D"] * u
     if "C_backward_re" in params:
         c_backward = params["C_backward_re"] + 1j * params["C_backward_im"]
-        _, x = jax.lax.associative_scan(then, elements, reverse=True)
+        _, x = jax.lax.associative_scan(_then, elements, reverse=True)
         y = y + jax.vmap(lambda x_t: (c_backward @ x_t).real)(x)
     return y
 

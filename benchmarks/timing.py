@@ -19,13 +19,18 @@ from numpy.typing import ArrayLike
 
 @dataclass
 class Program:
-    """A compiled function with its arguments, what compiling it cost, and the times of its runs."""
+    """A compiled function, a run of it, what compiling it cost, and the times of its runs.
+
+    text: what was compiled; equal texts are one program.
+    """
 
     name: str
     run: Callable[[], Any]
+    compiled: Callable[..., Any]
     compile_seconds: float
     temp_bytes: int
     hlo_ops: int
+    text: str = ""
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
 
@@ -65,15 +70,20 @@ def tune_allocator() -> str:
 
 
 def compile_program(name: str, function: Callable[..., Any], *args: Any) -> Program:
-    """Compile `function` for `args`. The seconds are those of the compiler only if jax's persistent cache is off."""
+    """Compile `function`, which may be jitted already, for `args`, with which it is run.
+
+    The seconds are those of the compiler only if jax's persistent cache is off.
+    """
     start = time.perf_counter()
-    compiled = jax.jit(function).lower(*args).compile()
+    lowered = (function if isinstance(function, jax.stages.Wrapped) else jax.jit(function)).lower(*args)
+    compiled = lowered.compile()
     seconds = time.perf_counter() - start
     memory, text = compiled.memory_analysis(), compiled.as_text()
     assert memory is not None, "no memory analysis on this backend"
     assert text is not None, "no program text on this backend"
     ops = sum(" = " in line for line in text.splitlines())
-    return Program(name, lambda: jax.block_until_ready(compiled(*args)), seconds, memory.temp_size_in_bytes, ops)
+    run = lambda: jax.block_until_ready(compiled(*args))  # noqa: E731
+    return Program(name, run, compiled, seconds, memory.temp_size_in_bytes, ops, lowered.as_text())
 
 
 def interleave(programs: Sequence[Program], rounds: int) -> None:
