@@ -188,7 +188,7 @@ def _between(
     jump = jnp.concatenate([p[0] for p in powers(system, jnp.array([chunk]))])
     match method:
         case ScanMethod.SEQUENTIAL:
-            return recurrence(True, reverse, jump[None, None], v, h0, keep)
+            return recurrence(True, reverse, 1, jump[None, None], v, h0, keep)
         case ScanMethod.ASSOCIATIVE:
             reset = None if keep is None else jnp.swapaxes(keep[..., 0] == 0, 0, 1)
             v = to_complex(jnp.swapaxes(v, 0, 1))

@@ -1,11 +1,12 @@
 """Level 2: a time-invariant complex diagonal system as a whole layer."""
 
+import math
 from typing import Any, NamedTuple, assert_never
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Shaped
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from scans.checks import Mask, check_marks, step_mask
 from scans.choice import ScanMethod, resolve
@@ -14,6 +15,9 @@ from scans.linear import linear_scan
 from scans.projection import is_low, like_activations, project
 from scans.sequential import read, recurrence, to_complex, to_split
 from scans.system import DiagonalSystem
+
+ROOM = 4096
+"""Numbers of one step above which a step costs more than a turn of the loop."""
 
 
 def diagonal_layer(
@@ -70,7 +74,7 @@ def diagonal_layer(
             system, u, h0, lengths=mask, reset=reset, reverse=reverse, started=started, chunk=chunk, method=method
         )
     else:
-        y, h_last, paths = _by_step(system, u, h0, flags, reset, reverse, started, method)
+        y, h_last, paths = _by_step(call._replace(u=u), flags, started, method)
     y = like_activations(y, u)
     if flags is not None:
         y = jnp.where(flags[..., None], y, 0)
@@ -86,30 +90,6 @@ def _check_start(system: DiagonalSystem, batch: int, h0: Shaped[Array, "..."] | 
         raise ValueError(f"diagonal_layer: h0 must have shape {expected}, got {h0.shape}")
 
 
-def _by_step(
-    system: DiagonalSystem,
-    u: Float[Array, "B T D"],
-    h0: Float[Array, "*dirs B W"] | None,
-    mask: Bool[Array, "B T"] | None,
-    reset: Bool[Array, "B T"] | None,
-    reverse: bool,
-    started: Bool[Array, " B"] | None,
-    method: ScanMethod,
-) -> tuple[Float[Array, "B T D"], Float[Array, "*dirs B W"], tuple[Float[Array, "T B W"], ...]]:
-    """y, the last state and all states of each direction, by the recurrence over every step."""
-    v = project_inputs(system, u)
-    y = jnp.swapaxes(system.d * u, 0, 1)
-    lasts, trajectories = [], []
-    for way, backward in enumerate((False, True) if system.bidirectional else (reverse,)):
-        start = h0[way] if system.bidirectional and h0 is not None else h0
-        flags = started if started is not None or start is None else jnp.ones(u.shape[0], bool)
-        h, h_last = _states(system, v, start, Timeline.of(mask, reset, flags, backward), method)
-        y = y + _outputs(h, system.readout(way == 1), method, u.dtype)
-        lasts.append(h_last)
-        trajectories.append(h)
-    return jnp.swapaxes(y, 0, 1), jnp.stack(lasts) if system.bidirectional else lasts[0], tuple(trajectories)
-
-
 class Call(NamedTuple):
     """What decides how a layer is evaluated."""
 
@@ -120,6 +100,17 @@ class Call(NamedTuple):
     reset: Array | None
     reverse: bool
     states: str
+
+    @property
+    def holds(self) -> bool:
+        """Whether the recurrence has to hold or forget states. Behind the last valid step it need not hold one that
+        nobody asks for: there are no inputs, and the state after that step can be picked out."""
+        if self.reset is not None or self.states != "none":
+            return True
+        if self.mask is None:
+            return False
+        backward = self.reverse or self.system.bidirectional
+        return self.mask.ndim == 2 or (backward and self.h0 is not None)
 
     def unfit(self) -> str | None:
         """Why this call cannot be chunked, if it cannot."""
@@ -137,6 +128,55 @@ class Call(NamedTuple):
         if self.reset is not None and self.mask is not None:
             return "resets beside padding"
         return None
+
+
+def _by_step(
+    call: Call, mask: Bool[Array, "B T"] | None, started: Bool[Array, " B"] | None, method: ScanMethod
+) -> tuple[Float[Array, "B T D"], Float[Array, "*dirs B W"], tuple[Float[Array, "L R W"], ...]]:
+    """y, the last state and all states of each direction, by the recurrence over every step; the states are whole
+    (T, B, W) where the call asks for them.
+
+    mask: that of the call, as flags; u is 0 where it is not set.
+    """
+    system, u, h0 = call.system, call.u, call.h0
+    batch, steps, width = u.shape
+    segments = (
+        1 if call.holds or method is not ScanMethod.SEQUENTIAL else segments_of(steps, 2 * batch * len(system.log_mag))
+    )
+    u = u.reshape(batch * segments, steps // segments, width)
+    v = project_inputs(system, u)
+    y = jnp.swapaxes(system.d * u, 0, 1)
+    lasts, trajectories = [], []
+    for way, backward in enumerate((False, True) if system.bidirectional else (call.reverse,)):
+        start = h0[way] if system.bidirectional and h0 is not None else h0
+        flags = started if started is not None or start is None else jnp.ones(batch, bool)
+        timeline = Timeline.of(mask, call.reset, flags, backward, call.holds, segments)
+        h, h_last = _states(system, v, start, timeline, method)
+        if call.mask is not None and not call.holds and not backward:
+            h_last = _state_after(h, call.mask, start)
+        y = y + _outputs(h, system.readout(way == 1), method, u.dtype)
+        lasts.append(h_last)
+        trajectories.append(h)
+    y = jnp.swapaxes(y, 0, 1).reshape(call.u.shape)
+    return y, jnp.stack(lasts) if system.bidirectional else lasts[0], tuple(trajectories)
+
+
+def segments_of(steps: int, numbers: int) -> int:
+    """Into how many segments of equal length a sequence is cut whose step has so many numbers: as many as there is
+    `ROOM` for, but not more than one has steps; 1, that is none, below four, which would not pay for running twice."""
+    most = min(ROOM // numbers, math.isqrt(steps))
+    divisors = [count for count in range(4, most + 1) if steps % count == 0]
+    return max(divisors, default=1)
+
+
+def _state_after(
+    h: Float[Array, "L R W"], lengths: Int[Array, " B"], start: Float[Array, "B W"] | None
+) -> Float[Array, "B W"]:
+    """The state after the last valid step of each sequence; `start` if it has none."""
+    segments = h.shape[1] // len(lengths)
+    segment, place = jnp.divmod(lengths - 1, h.shape[0])
+    reached = h[place, jnp.arange(len(lengths)) * segments + segment]
+    return jnp.where(lengths[:, None] > 0, reached, 0 if start is None else start)
 
 
 def choose(call: Call, method: ScanMethod, chunk: int | None) -> tuple[ScanMethod, int]:
@@ -201,24 +241,29 @@ def diagonal_step(
 
 
 class Timeline(NamedTuple):
-    """Which steps take part in one pass over time, all (B, T) and in that pass's own order of processing."""
+    """Which steps take part in one pass over time, all (B, T) and in that pass's own order of processing.
+
+    holds: see `Call.holds`. segments: into how many each sequence is cut, see `scans.sequential`.
+    """
 
     mask: Bool[Array, "B T"] | None
     reset: Bool[Array, "B T"] | None
     started: Bool[Array, " B"] | None
     reverse: bool
+    holds: bool
+    segments: int
 
     @classmethod
-    def of(cls, mask, reset, started, reverse: bool) -> "Timeline":
+    def of(cls, mask, reset, started, reverse: bool, holds: bool = True, segments: int = 1) -> "Timeline":
         """`reset` marks first elements of packed sequences; a backward pass meets their last elements first."""
         if reset is not None and reverse:
             reset = jnp.concatenate([reset[:, 1:], jnp.zeros_like(reset[:, :1])], axis=1)
-        return cls(mask, reset, started, reverse)
+        return cls(mask, reset, started, reverse, holds, segments)
 
     def weights(self, dtype) -> tuple[Array | None, Array | None]:
         """(alpha, beta), time-major (T, B, 1): the state moves on with alpha, is held with beta, or is forgotten."""
         keep = None if self.reset is None else _time_major(~self.reset, dtype)
-        if self.mask is None:
+        if self.mask is None or not self.holds:
             return keep, None
         valid = _time_major(self.mask, dtype)
         alpha, beta = valid, 1 - valid
@@ -257,23 +302,25 @@ def apply_start_gain(system: DiagonalSystem, v: Float[Array, "T B W"], timeline:
     """Scale the first increment of every sequence by `start_gain`."""
     if system.start_gain is None:
         return v
-    first = jnp.swapaxes(timeline.first((v.shape[1], v.shape[0])), 0, 1)[..., None]
+    length, rows, _ = v.shape
+    first = timeline.first((rows // timeline.segments, length * timeline.segments))
+    first = jnp.swapaxes(first.reshape(rows, length), 0, 1)[..., None]
     return jnp.where(first, jnp.tile(system.start_gain, 2) * v, v)
 
 
 def _states(
     system: DiagonalSystem, v: Array, h0: Array | None, timeline: Timeline, method: ScanMethod
-) -> tuple[Float[Array, "T B W"], Float[Array, "B W"]]:
-    """All states of one pass and the last one processed."""
+) -> tuple[Float[Array, "L R W"], Float[Array, "B W"]]:
+    """All states of one pass, in rows of the segments of its sequences, and the last one processed."""
     v = apply_start_gain(system, v, timeline)
-    h0 = jnp.zeros_like(v[0]) if h0 is None else h0
+    h0 = jnp.zeros((v.shape[1] // timeline.segments, v.shape[2]), v.dtype) if h0 is None else h0
     match method:
         case ScanMethod.SEQUENTIAL:
             a = system.transition[None, None]
-            return recurrence(True, timeline.reverse, a, v, h0, *timeline.weights(v.dtype))
+            return recurrence(True, timeline.reverse, timeline.segments, a, v, h0, *timeline.weights(v.dtype))
         case ScanMethod.ASSOCIATIVE:
             a = to_complex(system.transition)
-            if timeline.mask is not None:
+            if timeline.mask is not None and timeline.holds:
                 a = jnp.where(timeline.mask[..., None], a, 1)
             h, h_last = linear_scan(
                 a, to_complex(jnp.swapaxes(v, 0, 1)), to_complex(h0), reset=timeline.reset, reverse=timeline.reverse,

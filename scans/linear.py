@@ -68,7 +68,7 @@ def _sequential(a: Array, b: Array, h0: Array, keep: Array | None, reverse: bool
     b = jnp.swapaxes(b, 0, 1)
     if split:
         a, b, h0 = to_split(a), to_split(b), to_split(h0)
-    h, h_last = recurrence(split, reverse, a, b, h0, alpha)
+    h, h_last = recurrence(split, reverse, 1, a, b, h0, alpha)
     h = jnp.swapaxes(h, 0, 1)
     return (to_complex(h), to_complex(h_last)) if split else (h, h_last)
 

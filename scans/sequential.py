@@ -4,6 +4,8 @@ Everything is time-major and real: (T, B, W). A complex array of N entries is st
 the projections around the recurrence are real products of that layout and a loop over two halves beats a complex one.
 """
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -38,8 +40,9 @@ def to_split(h: Array) -> Float[Array, "*axes W"]:
     return jnp.concatenate([h.real, h.imag], -1)
 
 
-def _transition(a: Array, h: Array, alpha: Array | None, beta: Array | None, split: bool) -> Array:
-    """(alpha a + beta) h, the linear map of one step."""
+def _transition(a: Array, h: Array, weights: Sequence[Array | None], split: bool) -> Array:
+    """(alpha a + beta) h, the linear map of one step; weights: alpha and beta."""
+    alpha, beta = weights
     turned = product(a, h, split=split)
     if alpha is not None:
         turned = alpha * turned
@@ -76,7 +79,7 @@ def _loop(
         h, states = carry
         t = b.shape[0] - 1 - i if reverse else i
         a_t, *weights = (None if x is None else x[t] for x in (_per_step(a), alpha, beta))
-        h = _transition(a[0] if a_t is None else a_t, h, *weights, split) + states[t]
+        h = _transition(a[0] if a_t is None else a_t, h, weights, split) + states[t]
         return h, lax.dynamic_update_index_in_dim(states, h, t, 0)
 
     # The states take the place of the increments, one by one: lax.scan would first fill an array with zeros for them.
@@ -84,7 +87,50 @@ def _loop(
     return h, h_last
 
 
-recurrence = jax.custom_vjp(_loop, nondiff_argnums=(0, 1))
+def _evaluate(
+    split: bool,
+    reverse: bool,
+    segments: int,
+    a: Array,
+    b: Float[Array, "L R W"],
+    h0: Float[Array, "B W"],
+    alpha: Flow = None,
+    beta: Flow = None,
+) -> tuple[Float[Array, "L R W"], Float[Array, "B W"]]:
+    """`_loop`, of sequences cut into `segments` of L steps each, which run side by side: R = B segments rows.
+
+    With segments = 1 (R = B, L = T) nothing is cut. More of them are for few short states over many steps, where a
+    step costs more than its numbers; `a` is then the same at all times, without weights. First every segment runs from
+    zero to its last state only, then the recurrence over these gives the state that enters each, and each runs again.
+    """
+    h, h_last, _ = _segmented(split, reverse, segments, a, b, h0, alpha, beta)
+    return h, h_last
+
+
+recurrence = jax.custom_vjp(_evaluate, nondiff_argnums=(0, 1, 2))
+
+
+def _segmented(split, reverse, segments, a, b, h0, alpha=None, beta=None) -> tuple[Array, Array, Array]:
+    """The states, the last one of each sequence, and those that enter the rows."""
+    if segments == 1:
+        return *_loop(split, reverse, a, b, h0, alpha, beta), h0
+    length, rows, width = b.shape
+    ends = lax.fori_loop(
+        0,
+        length,
+        lambda i, h: product(a[0], h, split=split) + b[length - 1 - i if reverse else i],
+        jnp.zeros_like(b[0]),
+    )
+    ends = jnp.swapaxes(ends.reshape(-1, segments, width), 0, 1)
+    after, h_last = _loop(split, reverse, _power(a, length, split), ends, h0)
+    starts = jnp.swapaxes(_neighbour(after, h0, reverse), 0, 1).reshape(rows, width)
+    return _loop(split, reverse, a, b, starts)[0], h_last, starts
+
+
+def _power(a: Array, k: int, split: bool) -> Array:
+    """a^k, k at least 1; its error grows no faster than that of the state under k steps."""
+    half = None if k == 1 else _power(product(a, a, split=split), k // 2, split)
+    return a if half is None else product(half, a, split=split) if k % 2 else half
 
 
 def _per_step(a: Array) -> Array | None:
@@ -92,25 +138,26 @@ def _per_step(a: Array) -> Array | None:
     return None if a.shape[0] == 1 else a
 
 
-def _forward(split, reverse, a, b, h0, alpha, beta):
-    h, h_last = recurrence(split, reverse, a, b, h0, alpha, beta)
-    return (h, h_last), (a, h0, h, alpha, beta)
+def _forward(split, reverse, segments, a, b, h0, alpha, beta):
+    h, h_last, starts = _segmented(split, reverse, segments, a, b, h0, alpha, beta)
+    return (h, h_last), (a, starts, h, alpha, beta)
 
 
-def _backward(split, reverse, residuals, cotangents):
-    a, h0, h, alpha, beta = residuals
+def _backward(split, reverse, segments, residuals, cotangents):
+    a, starts, h, alpha, beta = residuals
     g, g_last = cotangents
     first, last = (-1, 0) if reverse else (0, -1)
+    g = g.reshape(len(g), -1, segments, g.shape[-1]).at[last, :, last].add(g_last).reshape(g.shape)
     back = conjugate(a, split=split)
     # The same loop the other way round, one step ahead in what belongs to a step.
     ahead = [None if x is None else _neighbour(x, x[last], not reverse) for x in (alpha, beta)]
     back_ahead = back if _per_step(a) is None else _neighbour(back, back[last], not reverse)
-    db, mu_first = _loop(split, not reverse, back_ahead, g.at[last].add(g_last), jnp.zeros_like(h0), *ahead)
-    dh0 = _transition(back[first], mu_first, *(None if x is None else x[first] for x in (alpha, beta)), split)
+    db, mu_first, _ = _segmented(split, not reverse, segments, back_ahead, g, jnp.zeros_like(g_last), *ahead)
+    dh0 = _transition(back[first], mu_first, [None if x is None else x[first] for x in (alpha, beta)], split)
     if _per_step(a) is None:
-        da = _sum_to(_correlation(split, reverse, h0, h, db, alpha), a.shape[1:], split)[None]
+        da = _sum_to(_correlation(split, reverse, starts, h, db, alpha), a.shape[1:], split)[None]
     else:
-        before = conjugate(_neighbour(h, h0, reverse), split=split)
+        before = conjugate(_neighbour(h, starts, reverse), split=split)
         da = product(before, db if alpha is None else alpha * db, split=split)
         da = jax.vmap(lambda x: _sum_to(x, a.shape[1:], split))(da)
     return da, db, dh0, None, None
@@ -124,12 +171,12 @@ def _neighbour(x: Float[Array, "T *axes"], edge: Float[Array, "*axes"], later: b
 def _correlation(
     split: bool,
     reverse: bool,
-    h0: Float[Array, "B W"],
+    start: Float[Array, "B W"],
     h: Float[Array, "T B W"],
     mu: Float[Array, "T B W"],
     alpha: Flow,
 ) -> Float[Array, "B W"]:
-    """The sum over t of alpha_t conj(h_{t-1}) mu_t.
+    """The sum over t of alpha_t conj(h_{t-1}) mu_t, h_0 = start.
 
     A loop of its own whose step is one pass over whole rows: with the complex product written out, or inside the loop
     that makes mu, XLA's CPU compiler breaks a step into pieces and takes three times as long.
@@ -144,7 +191,7 @@ def _correlation(
         before, here = (t, t - 1) if reverse else (t - 1, t)
         return jax.tree.map(jnp.add, sums, products(h[before], here))
 
-    straight, crossed = lax.fori_loop(1, h.shape[0], step, products(h0, -1 if reverse else 0))
+    straight, crossed = lax.fori_loop(1, h.shape[0], step, products(start, -1 if reverse else 0))
     if not split:
         return straight[:, 0]
     return jnp.concatenate([straight[:, 0] + straight[:, 1], crossed[:, 1] - crossed[:, 0]], -1)
