@@ -38,8 +38,7 @@ lint: $(READY)
 	$(VENV)/bin/pyright --pythonpath $(RUN)
 
 bench: $(READY)
-	$(RUN) -m benchmarks.layers
-	$(RUN) -m benchmarks.orthogonal
+	$(RUN) -m benchmarks
 
 kill-test: $(READY)
 	$(RUN) -m scripts.kill_test

@@ -74,11 +74,14 @@ def with_gradients(layer: Callable) -> Callable:
     return run
 
 
-def compile_layer(name: str, layer: nnx.Module, size: tuple[int, int, int]) -> timing.Program:
-    """Our layer, forward and backward, on normal inputs."""
+def compile_layer(
+    name: str, layer: nnx.Module, size: tuple[int, int, int], dtype: jnp.dtype = jnp.float32
+) -> timing.Program:
+    """Our layer, forward and backward, on normal inputs of `dtype`."""
     graphdef, params = split_model(layer)
+    u, dy = (x.astype(dtype) for x in draw(size))
     return timing.compile_program(
-        name, with_gradients(lambda params, u: nnx.merge(graphdef, params)(u)[0]), params, *draw(size)
+        name, with_gradients(lambda params, u: nnx.merge(graphdef, params)(u)[0]), params, u, dy
     )
 
 

@@ -66,6 +66,6 @@ def mru_layer(variant: Variant, order: int, rounds: int) -> Result:
     small = 1e-3 * np.random.default_rng(1).standard_normal(layer.W_in.shape)
     layer.W_in[...] = jnp.asarray(small, jnp.float32)
     name = f"MRU {variant}, T={STEPS} B={BATCH}, {HEADS} heads, n={order}"
-    pair = compile_pair(name, layer, textbook.mru(variant, HEADS), (BATCH, STEPS, width))
+    pair = compile_pair(name, layer, textbook.mru(variant), (BATCH, STEPS, width))
     timing.interleave(pair, rounds)
     return faster(name, *pair, 1)

@@ -50,14 +50,14 @@ def products(m: Float[Array, "B T H n n"]) -> Float[Array, "B T H n n"]:
     return jax.lax.associative_scan(jnp.matmul, m, axis=1)
 
 
-def mru(variant: Variant, heads: int) -> Callable[[Params, Float[Array, "B T D"]], Float[Array, "B T D"]]:
+def mru(variant: Variant) -> Callable[[Params, Float[Array, "B T D"]], Float[Array, "B T D"]]:
     """(params, u) -> y of an MRU: M_t = f(u_t W_in), S_t = M_1 ... M_t, y_t = flatten(S_t W_down) W_out.
 
     Source: mikayahlevi/mru-lm; where that has only a text, our reading of it (see `mru.parametrize`).
     """
 
     def run(params, u):
-        order = params["W_down"].shape[1]
+        heads, order, _ = params["W_down"].shape
         elements = (u @ params["W_in"]).reshape(*u.shape[:2], heads, -1)
         read = jnp.einsum("bthij,hjc->bthic", products(_matrices(elements, order, variant)), params["W_down"])
         return read.reshape(u.shape) @ params["W_out"]
