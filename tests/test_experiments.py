@@ -32,7 +32,7 @@ ONE_LAYER = {
     "pathx": "linear_attention",
     "path256": "mlp",
     "scifar": "mlp",
-    "smnist": "mlp",
+    "smnist": "dense",
     "psmnist": "mlp",
     "sc35": "lru",
     "sc10": "mlp",

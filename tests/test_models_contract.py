@@ -20,6 +20,7 @@ OPTIONS = {
     # Arbitrary parameters of S5 are stable only if clipped.
     "s5": {"state_size": 4, "blocks": 2, "clip_eigs": True},
     "mru": {"state_size": 4, "heads": 1},
+    "dense": {"state_size": 3},
     "attention": {"heads": 1},
     "linear_attention": {"heads": 1},
     "mlp": {},
@@ -32,6 +33,7 @@ STREAMED = [
     *OPTIONS.items(),
     ("rotrnn", OPTIONS["rotrnn"] | {"start": "stationary", "normalise": "init"}),
     ("mru", OPTIONS["mru"] | {"state_scan": "rescaled", "output_norm": "row"}),
+    ("dense", OPTIONS["dense"] | {"weights": "real"}),
     ("attention", OPTIONS["attention"] | {"position": "mru", "mru_order": 2}),
 ]
 FORWARD = [pytest.param(name, options, id=f"{name}{i}") for i, (name, options) in enumerate(STREAMED)]
@@ -41,8 +43,9 @@ ALL = [
     for direction in Direction
 ] + [pytest.param(name, options, id=name) for name, options in OPTIONS.items() if name not in DIRECTED]
 WITHOUT_ENERGY = {"attention", "linear_attention", "mlp"}
-MULTIPLIED = {"mru": "W_in", "attention": "W_turn"}
-"""What makes the matrices that are multiplied over time: only if they are near I do their products stay bounded."""
+MULTIPLIED = {"mru": "W_in", "attention": "W_turn", "dense": "W"}
+"""What makes the matrices that are multiplied over time: only if they are near I, or small, their products stay
+bounded."""
 
 
 def moved(name: str, options: dict, elements: float = 0.1) -> Run:
