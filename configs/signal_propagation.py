@@ -12,8 +12,9 @@ The state energy over time, before training, one line a seed:
 
 Keys after the colon: layer (dense_complex | dense_real | lru | rotrnn), gain (of a dense layer), lr, seeds, smoke. The
 times of state_energy_t stand once in config.json (probe_times). One block on 40 random elements of the group A5, whose
-product so far is asked for at every step. A dense layer of order n (32 complex, 64 real) has the energy of t inputs
-after t steps up to t ~ sqrt n (6, 8); beyond 2 sqrt n it grows faster than any power of t. That of LRU and RotRNN goes to 1.
+product so far is asked for at every step. A dense layer of order n (32 complex, 64 real) has after t steps the energy
+of t inputs while t is below sqrt n (6, 8), and from 2 sqrt n on more than any power of t; that of LRU and RotRNN goes
+to a constant.
 """
 
 from ml_collections import ConfigDict
