@@ -88,11 +88,11 @@ def diagnose(
     """Energies per coordinate of the state; no gradient flows.
 
     energy: mean of |x_i|^2 over valid steps (n,); energy_t: its sum over coordinates at the asked times (K,); gain:
-    |B_i|^2, the energy that one white unit input brings (n,); log_decay: -inf.
+    |B_i|^2, the energy that one white unit input brings (n,); log_decay: -inf; white_t: `white_energy` (K,).
 
-    There is no stationary energy to be the gain: at g = 1 the mean over draws is infinite, and so it is for any g in
-    the long run. Measured in inputs instead, energy_t / sum of gain at the start is for white inputs the S_{n,t-1} of
-    `theory.dense` in the mean over draws of complex weights (t for orthogonal ones), and does not split.
+    There is no stationary energy to be the gain: the mean over draws of W grows without bound at every g. In units of
+    one input, white_t / sum of gain is in the mean over draws of complex weights the S_{n,t-1} of `theory.dense` (t for
+    orthogonal ones).
     """
     system, x = lax.stop_gradient((system, x))
     mask = jnp.ones(x.shape[:2], bool) if mask is None else mask
@@ -103,4 +103,15 @@ def diagnose(
         "energy_t": mean_at_times(square.sum(-1), mask, times, False),
         "gain": gain,
         "log_decay": jnp.full_like(gain, -jnp.inf),
+        "white_t": white_energy(system, times),
     }
+
+
+def white_energy(system: RealSystem, times: tuple[int, ...]) -> Float[Array, " K"]:
+    """E|x_t|^2 = sum_{k<t} |W^k B|_F^2 of these parameters under white unit inputs."""
+
+    def step(reached, _):
+        return jnp.matmul(system.w, reached, precision=lax.Precision.HIGHEST), (reached**2).sum()
+
+    _, by_lag = lax.scan(step, system.b, length=max(times))
+    return jnp.cumsum(by_lag)[jnp.asarray(times) - 1]

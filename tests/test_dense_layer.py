@@ -86,7 +86,7 @@ DRAWS, ORDER, LONGEST = 2000, 16, 7
 def log_energies(weights: str, gain: float = 1.0) -> np.ndarray:
     """The energy of each draw of the layer at t = 1..7 under white unit inputs, in units of one; (draws, 7).
 
-    It is the sum over all unit impulses, without an error of sampled inputs.
+    It is the sum over all unit impulses, without an error of sampled inputs; and what the layer says of itself.
     """
     options = {"state_size": ORDER, "weights": weights, "gain": gain}
     build: Any = lambda key: split_model(LAYERS["dense"].build(WIDTH, options, nnx.Rngs(key)))  # noqa: E731
@@ -95,9 +95,11 @@ def log_energies(weights: str, gain: float = 1.0) -> np.ndarray:
 
     def energy(key):
         found = nnx.merge(graphdef, build(key)[1])(impulses, probe=tuple(range(1, LONGEST + 1)))[2]
-        return len(impulses) * found["energy_t"] / found["gain"].sum()
+        return jnp.stack([len(impulses) * found["energy_t"], found["white_t"]]) / found["gain"].sum()
 
-    return np.log(np.asarray(jax.jit(jax.vmap(energy))(jax.random.split(jax.random.key(7), DRAWS)), float))
+    found = np.asarray(jax.jit(jax.vmap(energy))(jax.random.split(jax.random.key(7), DRAWS)), float)
+    np.testing.assert_allclose(found[:, 1], found[:, 0], rtol=1e-4)
+    return np.log(found[:, 0])
 
 
 @pytest.mark.parametrize("gain", [1.0, 0.8])
