@@ -55,6 +55,8 @@ MRU = {
     "sublayers": 1,
 }
 
+DENSE = {"state_size": 64, "weights": "complex", "gain": 1.0}
+
 ATTENTION = {
     "heads": 4,
     "max_length": 4096,
@@ -78,6 +80,7 @@ OPTIONS = {
     "lru": LRU,
     "s5": S5,
     "mru": MRU,
+    "dense": DENSE,
     "attention": ATTENTION,
     "linear_attention": LINEAR_ATTENTION,
     "mlp": MLP,

@@ -198,6 +198,7 @@ def _rotrnn(task: str) -> Row:
 
 OURS = {
     "mru": {"state_size": 256, "heads": 4, "variant": "orthogonal_cayley"},  # bounded at any length
+    "dense": {"state_size": 128, "gain": 0.9},  # at 1 no sequence of this length stays finite
     "attention": {"heads": 4},
     "linear_attention": {"heads": 4},
     "mlp": {},

@@ -7,6 +7,7 @@ from typing import Any
 from flax import nnx
 
 from attention import Attention, AttentionConfig, LinearAttention, LinearAttentionConfig
+from dense import Dense, DenseConfig
 from lru import LRU, LRUConfig
 from mlp import MLP, MLPConfig
 from models.contract import Layer, LayerConfig
@@ -65,6 +66,7 @@ LAYERS: dict[str, LayerSpec] = {
     ),
     "s5": LayerSpec(S5Config, S5, _roles("Lambda_re Lambda_im", "B", "C C1 C2", "D", step_size="log_step")),
     "mru": LayerSpec(MRUConfig, MRU, _roles(elements="W_in", projection="W_down W_out")),
+    "dense": LayerSpec(DenseConfig, Dense, _roles("W", "B", "C", "D")),
     "attention": LayerSpec(AttentionConfig, Attention, _roles(projection="W_q W_k W_v W_out W_turn")),
     "linear_attention": LayerSpec(LinearAttentionConfig, LinearAttention, _roles(projection="W_q W_k W_v W_out")),
     "mlp": LayerSpec(MLPConfig, MLP, _roles(projection="W_in W_out")),

@@ -1,13 +1,14 @@
 """Linear recurrences on arrays: `linear_scan` for h_t = a_t h_{t-1} + b_t, `diagonal_layer` for a whole layer of them,
-and `matrix_scan` for products of matrices, H_t = H_{t-1} M_t.
+`dense_scan` for h_t = W h_{t-1} + b_t, and `matrix_scan` for products of matrices, H_t = H_{t-1} M_t.
 
 Nothing here knows flax, configs or training. The layer folders only make the arrays (rotrnn, lru, s5: a
-`DiagonalSystem`; mru: the matrices M_t); what makes them fast is written once, in this package.
+`DiagonalSystem`; mru: the matrices M_t; dense: W); what makes them fast is written once, in this package.
 """
 
 from scans.checks import Mask, check_call, step_mask
 from scans.choice import Choice, Direction, ScanMethod
 from scans.chunked import check_chunk
+from scans.dense import dense_scan
 from scans.diagonal import diagonal_layer, diagonal_step
 from scans.energy import diagonal_energy, mean_at_times
 from scans.held import held_system
@@ -28,6 +29,7 @@ __all__ = [
     "ScanMethod",
     "check_call",
     "check_chunk",
+    "dense_scan",
     "diagonal_energy",
     "diagonal_layer",
     "diagonal_step",

@@ -7,7 +7,7 @@ import jax
 import pytest
 from jaxtyping import install_import_hook
 
-_FAMILIES = ("rotrnn", "lru", "s5", "mru")
+_FAMILIES = ("rotrnn", "lru", "s5", "mru", "dense")
 _LAYER_FILES = [f"{family}.{part}" for family in _FAMILIES for part in ("init", "parametrize", "layer")]
 _LAYER_FILES += [f"attention.{part}" for part in ("init", "timeline", "position", "softmax", "linear", "layer")]
 _LAYER_FILES += ["mlp.layer", "theory.dense_jax", "theory.monte_carlo"]

@@ -22,6 +22,7 @@ from configs import (
     probes,
     published,
     shakespeare_char,
+    signal_propagation,
     speech_commands,
     tinystories,
 )
@@ -134,6 +135,8 @@ def test_demo_cells_are_all_layers_at_three_settings():
         (mru_study.get_config, "model=ldu", "model='ldu' after the colon: expected one of mlp, attention_rope, "),
         (lra.get_config, "task=sc35", "task='sc35' after the colon: expected one of listops, text, retrieval, "),
         (lra.get_config, "preset=quick", "preset='quick' after the colon: expected one of clean, published"),
+        (signal_propagation.get_config, "layer=mru", "layer='mru' after the colon: expected one of dense_complex, "),
+        (signal_propagation.get_config, "layer=lru,gain=0.9", "gain=0.9 after the colon: only a dense layer has it, "),
         (shakespeare_char.get_config, "model=gpt", "model='gpt' after the colon: expected one of small_mru, "),
         (shakespeare_char.get_config, "task=text", "task='text' after the colon: expected one of shakespeare_char"),
         (tinystories.get_config, "variant=ldu", "variant=ldu after the colon: only mru has it, model=transformer_33m"),
@@ -258,6 +261,14 @@ def test_the_models_of_the_study_differ_in_their_mixing_layer_only(model):
         assert config.model.layer_config().real_state_size == 128
         slow = config.optim.w_in_rate * config.optim.lr if config.model.layer == "mru" else config.optim.ssm_lr
         assert slow == pytest.approx(0.0009)
+
+
+@pytest.mark.parametrize("layer", signal_propagation.LAYERS)
+def test_layers_whose_signal_is_compared_carry_the_same_numbers(layer):
+    for end in ("", ",smoke"):
+        assert abstract(signal_propagation, f"layer={layer}{end}").model.layer_config().real_state_size == 64
+    if layer.startswith("dense"):
+        assert checked(signal_propagation, f"layer={layer},gain=0.82").model.options["gain"] == 0.82
 
 
 def test_a_recipe_says_how_texts_are_trained():

@@ -20,6 +20,7 @@ OPTIONS = {
     # Arbitrary parameters of S5 are stable only if clipped.
     "s5": {"state_size": 4, "blocks": 2, "clip_eigs": True},
     "mru": {"state_size": 4, "heads": 1},
+    "dense": {"state_size": 3},
     "attention": {"heads": 1},
     "linear_attention": {"heads": 1},
     "mlp": {},
@@ -32,6 +33,7 @@ STREAMED = [
     *OPTIONS.items(),
     ("rotrnn", OPTIONS["rotrnn"] | {"start": "stationary", "normalise": "init"}),
     ("mru", OPTIONS["mru"] | {"state_scan": "rescaled", "output_norm": "row"}),
+    ("dense", OPTIONS["dense"] | {"weights": "real"}),
     ("attention", OPTIONS["attention"] | {"position": "mru", "mru_order": 2}),
 ]
 FORWARD = [pytest.param(name, options, id=f"{name}{i}") for i, (name, options) in enumerate(STREAMED)]
@@ -41,8 +43,9 @@ ALL = [
     for direction in Direction
 ] + [pytest.param(name, options, id=name) for name, options in OPTIONS.items() if name not in DIRECTED]
 WITHOUT_ENERGY = {"attention", "linear_attention", "mlp"}
-MULTIPLIED = {"mru": "W_in", "attention": "W_turn"}
-"""What makes the matrices that are multiplied over time: only if they are near I do their products stay bounded."""
+MULTIPLIED = {"mru": "W_in", "attention": "W_turn", "dense": "W"}
+"""What makes the matrices that are multiplied over time: only if they are near I, or small, their products stay
+bounded."""
 
 
 def moved(name: str, options: dict, elements: float = 0.1) -> Run:
@@ -268,7 +271,8 @@ def test_probe(x64, name, options):
     assert all(value.shape == () for value in found.pop("log", {}).values())
     split = ("gain_align",) if name in DIRECTED else ()
     per_head = dict.fromkeys(("energy", "gain", "log_decay", *split), (heads,))
-    assert {key: value.shape for key, value in found.items()} == per_head | {"energy_t": (STEPS,)}
+    over_time = dict.fromkeys(("energy_t", "white_t") if name == "dense" else ("energy_t",), (STEPS,))
+    assert {key: value.shape for key, value in found.items()} == per_head | over_time
     assert (np.asarray(found["energy"]) > 0).all()
     assert (np.asarray(found["log_decay"]) < 0).all()
     reached = (np.asarray(mask).sum(1)[:, None] >= np.array(times)).sum(0)

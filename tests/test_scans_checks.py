@@ -12,6 +12,7 @@ SIZES = {
     "lru": {"state_size": 3},
     "s5": {"state_size": 4, "blocks": 2},
     "mru": {"state_size": 8, "heads": 2},
+    "dense": {"state_size": 3},
     "attention": {"heads": 2, "max_length": 8},
     "linear_attention": {"heads": 2},
     "mlp": {},

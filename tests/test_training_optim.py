@@ -38,7 +38,7 @@ TABLE = {
     GroupOption.NO_BC_DECAY: {"B": "ssm", "C": "ssm", "D": "ssm", "log_step": "ssm"},
     GroupOption.STANDARD_DT_GLOBAL: {"B": "ssm", "C": "regular", "D": "regular", "log_step": "regular"},
 }
-RECURRENCE = {"gamma_log", "theta", "theta_log", "nu_log", "M", "Lambda_re", "Lambda_im"}
+RECURRENCE = {"gamma_log", "theta", "theta_log", "nu_log", "M", "W", "Lambda_re", "Lambda_im"}
 VARIANTS = {
     "rotrnn": ("rotrnn", {}),
     "rotrnn, xi held": ("rotrnn", {"normalise": "init"}),
@@ -48,6 +48,7 @@ VARIANTS = {
     "s5": ("s5", {}),
     "s5, one direction": ("s5", {"direction": "forward"}),
     "mru": ("mru", {}),
+    "dense": ("dense", {}),
     "attention": ("attention", {"position": "mru"}),
     "linear attention": ("linear_attention", {}),
     "mlp": ("mlp", {}),
@@ -57,6 +58,7 @@ SIZES = {
     "lru": {"state_size": 8},
     "s5": {"state_size": 8, "blocks": 2},
     "mru": {"state_size": 8, "heads": 2},
+    "dense": {"state_size": 4},
     "attention": {"heads": 2, "mru_order": 2},
     "linear_attention": {"heads": 2},
     "mlp": {},
