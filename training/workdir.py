@@ -78,8 +78,8 @@ def refuse_difference(workdir: Path, config: ExperimentConfig) -> dict[str, Any]
 def differences(there: ExperimentConfig, here: ExperimentConfig) -> list[str]:
     """The keys by which a run is another one, each with its two values."""
     saved, asked = flat(there), flat(here)
-    keys = sorted((saved.keys() | asked.keys()) - MAY_DIFFER)
-    return [f"{key} ({saved.get(key)!r} there, {asked.get(key)!r} here)" for key in keys if saved.get(key) != asked.get(key)]
+    keys = sorted(key for key in saved.keys() | asked.keys() if saved.get(key) != asked.get(key))
+    return [f"{key} ({saved.get(key)!r} there, {asked.get(key)!r} here)" for key in keys if key not in MAY_DIFFER]
 
 
 def refuse_other_data(workdir: Path, record: dict[str, Any], sha256: str) -> None:
