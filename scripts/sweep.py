@@ -73,7 +73,9 @@ def main(argv: Sequence[str]) -> None:
         options = dict(sweep_plan.pairs(arguments.submitit))
         jobs = submit(waiting, settings, arguments.executor.rpartition("_")[2], options)
         print(f"submitted {len(waiting)} of {len(cells)} cells as {jobs[0].job_id} to {jobs[-1].job_id}")
-    print("\n".join(_failures(ends)) or f"the same command with --dry_run shows how far they are: {settings.out}")
+    print(
+        "\n".join([*_failures(cells, ends), f"the same command with --dry_run shows how far they are: {settings.out}"])
+    )
 
 
 def _parser() -> Parser:
@@ -92,7 +94,7 @@ def _parser() -> Parser:
     parser.add_argument("--workers", type=positive, default=1)
     parser.add_argument("--submitit", default="")
     parser.add_argument("--index", type=int)
-    parser.add_argument("--retries", type=int, default=2)
+    parser.add_argument("--retries", type=int, choices=range(10), default=2)
     parser.add_argument("--dry_run", action="store_true")
     return parser
 
@@ -141,14 +143,15 @@ def _run(cells: Sequence[Cell], waiting: Sequence[Cell], ends: dict[str, End], s
     if stopping.is_set():
         print("interrupted: the same command goes on where this one stopped", file=sys.stderr)
         return cli.INTERRUPTED
-    failures = [*_failures(ends)]
+    failures = _failures(cells, ends)
     print("\n".join([f"{len(cells) - len(failures)} of {len(cells)} cells finished: {settings.out}", *failures]))
     return FAILED if failures else cli.DONE
 
 
-def _failures(ends: dict[str, End]) -> Iterator[str]:
-    """A line for each cell that failed."""
-    return (f"failed: {name}: {end}" for name, end in ends.items() if end.code != cli.DONE)
+def _failures(cells: Sequence[Cell], ends: dict[str, End]) -> list[str]:
+    """A line for each cell that failed, in the order of the plan."""
+    ended = ((cell.name, ends[cell.name]) for cell in cells if cell.name in ends)
+    return [f"failed: {name}: {end}" for name, end in ended if end.code != cli.DONE]
 
 
 def _stopped_by_signals() -> threading.Event:

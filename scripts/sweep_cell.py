@@ -30,6 +30,7 @@ from training.workdir import CHECKPOINTS
 
 TRAIN, EVAL = "train.py", "eval.py"
 SECONDS_BETWEEN_LOOKS = 0.1
+EMPTY: Mapping[str, str] = {}
 SECONDS_TO_SAVE = 60.0
 """After which a process that was asked to end is killed."""
 
@@ -92,17 +93,22 @@ def found(cell: Cell, settings: Settings) -> End | None:
     """How a cell ended that is not to be run again: finished, or not finite, which the same flags would give again."""
     if not commands(cell, settings):
         return End(DONE, "finished")
+    end = _last(cell, settings)
+    return end if end is not None and end.code == NOT_FINITE else None
+
+
+def _last(cell: Cell, settings: Settings) -> End | None:
+    """How the last try with these flags ended, if any has and it can be read."""
     try:
         last = json.loads(settings.log(cell, ".json").read_text())
-        same = last["flags"] == [*cell.flags]
-        return End(last["code"], last["said"]) if last["code"] == NOT_FINITE and same else None
+        return End(last["code"], last["said"]) if last["flags"] == [*cell.flags] else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def run_cell(
-    cell: Cell, settings: Settings, stopping: threading.Event | None = None, environment: Mapping[str, str] | None = None
-) -> End:  # fmt: skip
+    cell: Cell, settings: Settings, stopping: threading.Event | None = None, environment: Mapping[str, str] = EMPTY
+) -> End:
     """Runs what is left of a cell, again if it is killed or crashes, and says how it ended.
 
     stopping: ends its processes when set, and it with INTERRUPTED. environment: added to that of the processes.
@@ -112,15 +118,9 @@ def run_cell(
     with settings.log(cell).open("ab") as log:
         if not _lock(log, cell, stopping):
             return End(INTERRUPTED, "interrupted")
-        end = None
-        for _ in range(settings.retries + 1):
-            try:
-                end = found(cell, settings) or _try(cell, settings, log, stopping, environment or {})
-            except ConfigError as error:
-                end = End(REFUSED, f"error: {error}")
-            if end.is_final:
-                break
-        assert end is not None
+        end, tries = _try(cell, settings, log, stopping, environment), 1
+        while not end.is_final and tries <= settings.retries:
+            end, tries = _try(cell, settings, log, stopping, environment), tries + 1
         write_json(settings.log(cell, ".json"), {"code": end.code, "said": end.said, "flags": cell.flags})
     return end
 
@@ -142,11 +142,16 @@ def _lock(log: IO[bytes], cell: Cell, stopping: threading.Event) -> bool:
 def _try(
     cell: Cell, settings: Settings, log: IO[bytes], stopping: threading.Event, environment: Mapping[str, str]
 ) -> End:  # fmt: skip
-    end = End(DONE, "finished")
-    for command in commands(cell, settings):
-        end = _run(command, log, stopping, surroundings(settings) | {**environment})
-        if end.code != DONE:
-            break
+    try:
+        if (end := found(cell, settings)) is not None:
+            return end
+        end = End(DONE, "finished")
+        for command in commands(cell, settings):
+            end = _run(command, log, stopping, surroundings(settings) | {**environment})
+            if end.code != DONE:
+                break
+    except ConfigError as error:
+        return End(REFUSED, f"error: {error}")
     return end
 
 
@@ -163,15 +168,12 @@ def _run(command: tuple[str, ...], log: IO[bytes], stopping: threading.Event, en
     child = subprocess.Popen(
         [sys.executable, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
     )
-    stopped = False
-    while True:
+    while child.poll() is None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(SECONDS_BETWEEN_LOOKS)
-            break
         if stopping.is_set():
-            stopped = True
             _end(child)
-    if stopped or stopping.is_set():
+    if stopping.is_set():
         return End(INTERRUPTED, "interrupted")
     return End(child.returncode, _last_line(Path(log.name), begin))
 
@@ -194,9 +196,9 @@ def _last_line(log: Path, begin: int) -> str:
 
 
 def standing(cell: Cell, settings: Settings) -> str:
-    """How far a cell is, in words."""
-    if (end := found(cell, settings)) is not None:
-        return str(end)
-    if done := steps_done(cell, settings):
-        return f"step {done} of {cell.config.train.steps}"
-    return "not begun"
+    """How far a cell is, in words, and how its last try ended."""
+    if not commands(cell, settings):
+        return "finished"
+    done, end = steps_done(cell, settings), _last(cell, settings)
+    said = f"step {done} of {cell.config.train.steps}" if done else "not begun"
+    return said if end is None or end.code == DONE else f"{said}, {end}"

@@ -195,9 +195,7 @@ def keep(out: Path, cells: Sequence[Cell]) -> None:
         here = {cell.name: cell.config for cell in cells}
         if missing := [name for name in before if name not in here]:
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-            raise ConfigError(
-                f"{path} has a cell {missing[0]}{more} that this sweep lacks: add it, or choose another --out"
-            )
+            raise ConfigError(f"{path} has a cell {missing[0]}{more} that is not in this sweep: choose another --out")
         for name, config in before.items():
             if differing := differences(config, here[name]):
                 raise ConfigError(f"{path} has another cell {name}: {'; '.join(differing)}; choose another --out")
