@@ -30,16 +30,15 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from pathlib import Path
 
 from scripts import sweep_plan
 from scripts.arguments import Parser, positive, some_of
 from scripts.progress import Progress
-from scripts.sweep_cell import End, Settings, commands, found, run_cell, standing, steps_done, surroundings, unscored
+from scripts.sweep_cell import End, Settings, commands, found, run_cell, standing, steps_done, unscored
 from scripts.sweep_estimate import Estimate, estimate, kind
-from scripts.sweep_executors import run_here, share_of, submit
+from scripts.sweep_executors import run_here, share_of, share_of_devices, submit
 from scripts.sweep_plan import Cell, Values
-from scripts.workers import cores
+from scripts.workers import ALLOCATOR, cores
 from training import cli
 from training.errors import ConfigError
 from training.loop import load_data
@@ -73,16 +72,14 @@ def main(argv: Sequence[str]) -> None:
         options = dict(sweep_plan.pairs(arguments.submitit))
         jobs = submit(waiting, settings, arguments.executor.rpartition("_")[2], options)
         print(f"submitted {len(waiting)} of {len(cells)} cells as {jobs[0].job_id} to {jobs[-1].job_id}")
-    print(
-        "\n".join([*_failures(cells, ends), f"the same command with --dry_run shows how far they are: {settings.out}"])
-    )
+    print("\n".join([*_failures(cells, ends), f"--dry_run shows how far the cells are: {settings.out}"]))
 
 
 def _parser() -> Parser:
     parser = Parser("sweep", __doc__)
     parser.add_argument("--config", required=True)
     parser.add_argument("--grid")
-    parser.add_argument("--list", type=Path)
+    parser.add_argument("--list", type=cli.folder)
     parser.add_argument("--random")
     parser.add_argument("--trials", type=positive)
     parser.add_argument("--search_seed", type=int, default=0)
@@ -169,10 +166,13 @@ def _stopped_by_signals() -> threading.Event:
 
 
 def dry_run(cells: Sequence[Cell], settings: Settings, workers: int) -> Iterator[str]:
-    """Every command with what it will take, and the sum; cells whose programs are alike are measured once."""
-    ours = cores()
+    """Every command with what it will take on the share of a worker, and the sum.
+
+    Cells whose programs are alike are measured once, with what compiling takes each anew.
+    """
+    environment = ALLOCATOR | os.environ | share_of_devices(0, workers, os.environ)
     if workers > 1 and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, share_of(ours, 0, workers))
+        os.sched_setaffinity(0, share_of(cores(), 0, workers))
     measured: dict[str, Estimate | str] = {}
     total, memory, unknown, waiting = 0.0, 0, 0, 0
     for number, cell in enumerate(cells):
@@ -183,13 +183,12 @@ def dry_run(cells: Sequence[Cell], settings: Settings, workers: int) -> Iterator
         yield from (f"    python {shlex.join(command)}" for command in left)
         alike = kind(cell.config)
         if alike not in measured:
-            measured[alike] = estimate(cell.config, settings.data_dir, surroundings(settings))
+            measured[alike] = estimate(cell.config, settings.data_dir, environment)
         if isinstance(guess := measured[alike], str):
             unknown += 1
             yield f"    no estimate: {guess}"
             continue
-        splits = unscored(cell, settings)
-        seconds = guess.seconds(cell.config, steps_done(cell, settings), splits)
+        seconds = guess.seconds(cell.config, steps_done(cell, settings), unscored(cell, settings))
         total, memory = total + seconds, max(memory, guess.memory)
         yield f"    about {_time(seconds)}, {_bytes(guess.memory)}"
     without = f" without the {unknown} that could not be measured" if unknown else ""
