@@ -5,8 +5,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from scripts.sweep_cell import End, Settings, run_cell
 from scripts.sweep_plan import LOGS, Cell
@@ -53,6 +52,22 @@ def share_of_devices(number: int, workers: int, environment: Mapping[str, str]) 
     return {"CUDA_VISIBLE_DEVICES": ",".join(share_of(names, number, workers))} if names else {}
 
 
+class Requeued(NamedTuple):
+    """What an array job does with a cell; submitit puts it back into the queue when its time is over."""
+
+    settings: Settings
+
+    def __call__(self, cell: Cell) -> End:
+        """Runs what is left of the cell."""
+        return run_cell(cell, self.settings)
+
+    def checkpoint(self, cell: Cell) -> Any:
+        """The submission that goes on: all that is needed stands in the folder of the run."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self, cell)
+
+
 def submit(cells: Sequence[Cell], settings: Settings, cluster: str, options: Mapping[str, str]) -> list[Any]:
     """Submits the cells as one array job, and returns their submitit jobs, whose result() is the `End` of each.
 
@@ -66,7 +81,7 @@ def submit(cells: Sequence[Cell], settings: Settings, cluster: str, options: Map
     try:
         executor = submitit.AutoExecutor(settings.out / LOGS / "submitit", cluster=cluster)
         executor.update_parameters(name=settings.out.name, **{key: _number(text) for key, text in options.items()})
-        return executor.map_array(partial(run_cell, settings=settings), cells)
+        return executor.map_array(Requeued(settings), cells)
     except (RuntimeError, NameError, TypeError, ValueError, AssertionError) as error:
         raise ConfigError(f"submitit: {str(error).splitlines()[0]}") from error
 

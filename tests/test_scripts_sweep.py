@@ -230,7 +230,7 @@ def test_a_real_cell_through_submitit(tmp_path):
     """train.py and eval.py in an array job of submitit's local executor; then it is finished for every executor."""
     cells = sweep_plan.resolve(CONFIG, "0+1", [{"real_state_size": "8"}])
     settings = Settings(tmp_path, tmp_path, ("val",), retries=0)
-    (job,) = sweep_executors.submit(cells, settings, "local", {"timeout_min": "5"})
+    (job,) = sweep_executors.submit(cells, settings, "local", {"timeout_min": "60"})
     end = job.result()
     assert end.code == 0, end
     assert end.said.startswith("val accuracy "), "the line of eval.py"
@@ -238,7 +238,8 @@ def test_a_real_cell_through_submitit(tmp_path):
     assert standing(cells[0], settings) == "finished"
     (record,) = json.loads((settings.folder(cells[0]) / "results.json").read_text())
     assert record["seeds"].keys() == {"0", "1"}
-    assert run_cell(cells[0], settings) == End(0, "finished")
+    again = sweep_executors.Requeued(settings).checkpoint(cells[0])
+    assert again.function(*again.args, **again.kwargs) == End(0, "finished"), "what a requeued job does"
 
 
 @pytest.mark.parametrize(
