@@ -3,10 +3,19 @@
 from ml_collections import ConfigDict
 
 from configs.argument import parse_argument
-from configs.layers import MODEL, OPTIM, OPTIONS, options_of
+from configs.layers import MODEL, OPTIM, OPTIONS, options_of, resize_state
 from configs.published import LENGTHS, TRAINING_RECORDS, Row, published_padding, row_of
 
-KEYS = {"task": str, "layer": str, "depth": int, "direction": str, "seeds": tuple, "preset": str, "smoke": bool}
+KEYS = {
+    "task": str,
+    "layer": str,
+    "depth": int,
+    "real_state_size": int,
+    "direction": str,
+    "seeds": tuple,
+    "preset": str,
+    "smoke": bool,
+}
 PRESETS = ("clean", "published")
 
 SMOKE_SIZES = {"state_size": 16, "heads": 4, "blocks": 4}
@@ -28,7 +37,7 @@ SMOKE_TRAIN = {
 def family(argument: str | None, tasks: tuple[str, ...], choices: dict[str, dict[str, str]]) -> ConfigDict:
     """The config of one row of a family. choices: task -> how its data are made and read, where there are ways.
 
-    Raises ValueError for an unknown task, layer or preset, or a direction that the layer does not have.
+    Raises ValueError for an unknown task, layer or preset, or a direction or state that the layer does not have.
     """
     given = {"task": tasks[0], "layer": "rotrnn", "preset": "clean", "seeds": (0,), "smoke": False}
     given |= parse_argument(argument, KEYS)
@@ -44,6 +53,7 @@ def family(argument: str | None, tasks: tuple[str, ...], choices: dict[str, dict
     _turn(config, given.get("direction"))
     if given["smoke"]:
         _smoke(config)
+    resize_state(config["model"], given, SMOKE_SIZES["state_size"])
     if "sublayers" in config["model"]["options"]:
         config["model"]["options"].update(sublayers=config["model"]["depth"])
     return ConfigDict(config)

@@ -4,9 +4,18 @@ from ml_collections import ConfigDict
 
 from configs.argument import parse_argument
 from configs.experiment import SMOKE_TRAIN
-from configs.layers import MODEL, OPTIM, options_of
+from configs.layers import MODEL, OPTIM, options_of, resize_state
 
-KEYS = {"task": str, "model": str, "variant": str, "position": str, "lr": float, "seeds": tuple, "smoke": bool}
+KEYS = {
+    "task": str,
+    "model": str,
+    "variant": str,
+    "position": str,
+    "real_state_size": int,
+    "lr": float,
+    "seeds": tuple,
+    "smoke": bool,
+}
 
 SMALL_MLPS = ("mlp",) * 4
 DIAGONAL = {"state_size": 256, "direction": "forward"}
@@ -42,7 +51,8 @@ def family(argument: str | None, default: str, tasks: tuple[str, ...], training:
     """The config of one model. training: tokens of a window, windows of a batch and in how many parts their gradient is
     taken, updates, lr, its final share, warmup, b2, dropout.
 
-    Raises ValueError for an unknown task or model, a variant without MRU, a position without attention.
+    Raises ValueError for an unknown task or model, a variant without MRU, a position without attention, a state that
+    the layer cannot have.
     """
     given = {"task": tasks[0], "model": default, "lr": training["lr"], "seeds": (0,), "smoke": False}
     given |= parse_argument(argument, KEYS)
@@ -55,6 +65,7 @@ def family(argument: str | None, default: str, tasks: tuple[str, ...], training:
     _choose(given, config["model"]["options"], "position", "attention")
     if given["smoke"]:
         shrink(config)
+    resize_state(config["model"], given, SMOKE_OPTIONS["state_size"])
     return ConfigDict(config)
 
 

@@ -92,3 +92,25 @@ def options_of(layer: str, **changes: object) -> dict:
     if layer not in OPTIONS:
         raise ValueError(f"unknown layer {layer!r}: expected one of {', '.join(OPTIONS)}")
     return OPTIONS[layer] | changes
+
+
+NUMBERS_OF_A_UNIT = {"rotrnn": 1, "lru": 2, "mru": 1}
+"""Real numbers that one unit of a layer's `state_size` carries; S5's depends on `conj_sym`."""
+
+
+def resize_state(model: dict, given: dict, smoke_size: int) -> None:
+    """Chooses the `state_size` of a model whose layer is to carry given["real_state_size"] numbers in each direction.
+
+    given: the keys of a config; `smoke` cuts the number to `smoke_size`, for every layer alike.
+    Raises ValueError for a layer whose state has no size of its own, or if no size gives that number.
+    """
+    if "real_state_size" not in given:
+        return
+    layer, options, asked = model["layer"], model["options"], given["real_state_size"]
+    if "state_size" not in options:
+        raise ValueError(f"real_state_size={asked} after the colon: {layer} has no state_size that could be chosen")
+    unit = (1 if options["conj_sym"] else 2) if layer == "s5" else NUMBERS_OF_A_UNIT[layer]
+    numbers = min(asked, smoke_size) if given["smoke"] else asked
+    if numbers < 1 or numbers % unit:
+        raise ValueError(f"real_state_size={asked} after the colon: {layer} needs a positive multiple of {unit}")
+    options["state_size"] = numbers // unit

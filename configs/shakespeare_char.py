@@ -5,7 +5,8 @@
     python eval.py --workdir=runs/char_mru --split=val
 
 Keys after the colon: model (a name of configs/language.py), variant (of an MRU), position (rope | none | xpos_512, of
-attention), lr, seeds, smoke. There is no test split: val is what is reported, at the lowest validation loss or last.
+attention), real_state_size (numbers that a layer carries), lr, seeds, smoke. There is no test split: val is what is
+reported, at the lowest validation loss or last.
 
 Windows of 256, batches of 64, 5,000 updates, AdamW (0.9, 0.99), dropout 0.2: the published setting
 (mikayahlevi/mru-lm), with a gradient clipped as a whole (1.0), and warm-up over 100 updates and a cosine from 1e-3 to

@@ -5,8 +5,8 @@
     python eval.py --workdir=runs/st --split=val
 
 Keys after the colon: task (tinystories | tinystories_small), model (a name of configs/language.py), variant (of an
-MRU), position (rope | none | xpos_512, of attention), lr, seeds, smoke. tinystories_small is made of the validation
-file alone: never report it as TinyStories.
+MRU), position (rope | none | xpos_512, of attention), real_state_size (numbers that a layer carries), lr, seeds, smoke.
+tinystories_small is made of the validation file alone: never report it as TinyStories.
 
 Windows of 512, 312 updates of 1,280 windows (655,360 tokens) at 5e-4 after a warm-up over 5 % of them, AdamW (0.9,
 0.95): the published setting (mikayahlevi/mru-lm), with a gradient clipped as a whole (1.0). It is taken in 16 parts of

@@ -24,7 +24,7 @@ def scored(
     """
     if (folder / CONFIG).exists():
         refuse_difference(folder, config)
-    records = [record for record in read_results(folder / RESULTS) if _of_the_end(record, config)]
+    records = records_of_the_end(config, folder)
     if (record := find_record(records, split, which, reading)) is not None:
         return record
     import jax
@@ -35,10 +35,21 @@ def scored(
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         jax.config.update("jax_compilation_cache_dir", str(folder.parent / "compiled"))
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-        if not records and not (folder / CHECKPOINTS / str(config.train.steps) / checkpoint.MANIFEST).exists():
+        if not is_trained(config, folder):
             with contextlib.suppress(NonFiniteError):
                 train(config, folder, data_dir, to_stop)
         return score(folder, data_dir, split, which, reading)
+
+
+def records_of_the_end(config: ExperimentConfig, folder: Path) -> list[Record]:
+    """What the run in a folder scored when it was over. Raises ConfigError for damaged records."""
+    return [record for record in read_results(folder / RESULTS) if _of_the_end(record, config)]
+
+
+def is_trained(config: ExperimentConfig, folder: Path) -> bool:
+    """Whether nothing is left to do but to score. Raises ConfigError for damaged records."""
+    last = folder / CHECKPOINTS / str(config.train.steps) / checkpoint.MANIFEST
+    return last.exists() or bool(records_of_the_end(config, folder))
 
 
 def _of_the_end(record: Record, config: ExperimentConfig) -> bool:

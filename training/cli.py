@@ -21,24 +21,25 @@ from training.errors import ConfigError, NonFiniteError, PreemptedError
 DONE, REFUSED, NOT_FINITE, PREEMPTED, INTERRUPTED = 0, 2, 3, 75, 130
 
 
-def parse(argv: Sequence[str]) -> None:
-    """Reads absl flags and the config. Raises ConfigError, one line, for whatever is wrong with them.
+def parse(argv: Sequence[str], values: flags.FlagValues = flags.FLAGS) -> None:
+    """Reads absl flags and the config into `values`. Raises ConfigError, one line, for whatever is wrong with them.
 
     Raises SystemExit after --help.
     """
     if "--help" in argv:
-        print(sys.modules["__main__"].__doc__, flags.FLAGS.main_module_help(), sep="\n")
+        print(sys.modules["__main__"].__doc__, values.main_module_help(), sep="\n")
         raise SystemExit(DONE)
     given = _config_argument(argv)
     # config_flags would say that a file is missing only when its config is first used, in five lines.
     if given is not None and not Path(given.split(":", 1)[0]).is_file():
         raise ConfigError(f"--config: there is no file {given.split(':', 1)[0]!r}")
     try:
-        rest = flags.FLAGS(argv)
+        rest = values(argv)
     except flags.Error as error:
         raise ConfigError(_own_line(error)) from error
     except (AttributeError, IndexError, KeyError) as error:
-        raise ConfigError(_unknown_override(argv, given or "") or f"--config={given}: {_own_line(error)}") from error
+        unknown = _unknown_override(argv, given or "", values)
+        raise ConfigError(unknown or f"--config={given}: {_own_line(error)}") from error
     except (ImportError, SyntaxError, TypeError, ValueError) as error:
         # config_flags lets the errors of ConfigDict and of the config file itself through as they are.
         raise ConfigError(f"--config={given}: {_own_line(error)}") from error
@@ -65,10 +66,10 @@ def _own_line(error: BaseException) -> str:
     return lines[0]
 
 
-def _unknown_override(argv: Sequence[str], given: str) -> str | None:
+def _unknown_override(argv: Sequence[str], given: str, values: flags.FlagValues) -> str | None:
     """Names the first --config.a.b whose key the config has not: ConfigDict says only the last part of it."""
     try:
-        config: Any = flags.FLAGS["config"].parser.parse(given)
+        config: Any = values["config"].parser.parse(given)
     except (AttributeError, IndexError, KeyError):
         return None  # the file itself is at fault
     for argument in argv:

@@ -66,17 +66,20 @@ def alone(workdir: Path) -> Iterator[None]:
 
 def refuse_difference(workdir: Path, config: ExperimentConfig) -> dict[str, Any]:
     """The whole of config.json. Raises ConfigError, naming the keys, if it is that of a run of another config."""
-    (found, record), asked = read_config(workdir), flat(config)
-    saved = flat(found)
-    keys = sorted((saved.keys() | asked.keys()) - MAY_DIFFER)
-    differing = [
-        f"{key} ({saved.get(key)!r} there, {asked.get(key)!r} here)" for key in keys if saved.get(key) != asked.get(key)
-    ]
+    found, record = read_config(workdir)
+    differing = differences(found, config)
     if differing:
         raise ConfigError(
             f"{workdir} belongs to a run of another config: {'; '.join(differing)}; choose another --workdir"
         )
     return record
+
+
+def differences(there: ExperimentConfig, here: ExperimentConfig) -> list[str]:
+    """The keys by which a run is another one, each with its two values."""
+    saved, asked = flat(there), flat(here)
+    keys = sorted(key for key in saved.keys() | asked.keys() if saved.get(key) != asked.get(key))
+    return [f"{key} ({saved.get(key)!r} there, {asked.get(key)!r} here)" for key in keys if key not in MAY_DIFFER]
 
 
 def refuse_other_data(workdir: Path, record: dict[str, Any], sha256: str) -> None:
