@@ -95,7 +95,7 @@ def options_of(layer: str, **changes: object) -> dict:
 
 
 NUMBERS_OF_A_UNIT = {"rotrnn": 1, "lru": 2, "mru": 1}
-"""Real numbers that one unit of a layer's `state_size` carries; S5's depends on `conj_sym`."""
+"""Real numbers that one unit of a layer's `state_size` carries; S5's and that of dense depend on their options."""
 
 
 def resize_state(model: dict, given: dict, smoke_size: int) -> None:
@@ -109,7 +109,10 @@ def resize_state(model: dict, given: dict, smoke_size: int) -> None:
     layer, options, asked = model["layer"], model["options"], given["real_state_size"]
     if "state_size" not in options:
         raise ValueError(f"real_state_size={asked} after the colon: {layer} has no state_size that could be chosen")
-    unit = (1 if options["conj_sym"] else 2) if layer == "s5" else NUMBERS_OF_A_UNIT[layer]
+    if layer == "s5":
+        unit = 1 if options["conj_sym"] else 2
+    else:
+        unit = {"complex": 2, "real": 1}[options["weights"]] if layer == "dense" else NUMBERS_OF_A_UNIT[layer]
     numbers = min(asked, smoke_size) if given["smoke"] else asked
     if numbers < 1 or numbers % unit:
         raise ValueError(f"real_state_size={asked} after the colon: {layer} needs a positive multiple of {unit}")

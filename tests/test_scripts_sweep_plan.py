@@ -43,8 +43,8 @@ def test_values_in_brackets_and_configs_without_a_colon():
 
 
 def test_cells_of_one_real_state_size_carry_as_many_numbers_whatever_the_layer():
-    found = cells("layer=rotrnn,lru,s5,mru; real_state_size=64,256", "configs/lra.py:task=listops")
-    assert [c.config.model.layer_config().real_state_size for c in found] == [64, 256] * 4
+    found = cells("layer=rotrnn,lru,s5,mru,dense; real_state_size=64,256", "configs/lra.py:task=listops")
+    assert [c.config.model.layer_config().real_state_size for c in found] == [64, 256] * 5
     assert {c.config.model.options["state_size"] for c in found if c.config.model.layer == "lru"} == {32, 128}
 
 
