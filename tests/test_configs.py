@@ -123,7 +123,7 @@ def test_demo_cells_are_all_layers_at_three_settings():
         (
             lra.get_config,
             "rate=large",
-            "unknown key 'rate' after the colon: known: task, layer, depth, direction, seeds",
+            "unknown key 'rate' after the colon: known: task, layer, depth, real_state_size, direction, seeds",
         ),
         (lra.get_config, "layer=gru", "layer='gru' after the colon: expected one of rotrnn, lru, s5, mru, "),
         (
