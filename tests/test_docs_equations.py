@@ -4,7 +4,7 @@ import pytest
 
 from scripts.equations import PAGE, ROOT, renewed, rows, wrong
 
-FOLDERS = {"rotrnn", "lru", "s5", "mru", "attention", "mlp", "scans", "models", "linalg", "training"}
+FOLDERS = {"rotrnn", "lru", "s5", "mru", "attention", "mlp", "dense", "scans", "models", "linalg", "training"}
 
 
 def page():
