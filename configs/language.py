@@ -4,7 +4,7 @@ from ml_collections import ConfigDict
 
 from configs.argument import parse_argument
 from configs.experiment import SMOKE_TRAIN
-from configs.layers import MODEL, OPTIM, options_of
+from configs.layers import MODEL, OPTIM, TRAIN, options_of
 
 KEYS = {"task": str, "model": str, "variant": str, "position": str, "lr": float, "seeds": tuple, "smoke": bool}
 
@@ -102,6 +102,7 @@ def language_config(task: str, model: Model, training: dict, choices: dict) -> d
             **({"w_in_rate": 0.1, "w_in_scaling": "none"} if layer == "mru" else {}),
         },
         "train": {
+            **TRAIN,
             "steps": training["updates"],
             "batch_size": training["batch_size"],
             "accumulate": training["accumulate"],
@@ -113,6 +114,7 @@ def language_config(task: str, model: Model, training: dict, choices: dict) -> d
             "checkpoint_every": tenth,
         },
         "on_nonfinite": "continue",
+        "compile_cache": "",
         "published": "",
     }
 

@@ -87,10 +87,12 @@ def _summed(f: Callable[[Any], Any], parts: Any) -> Any:
 def make_train_step(program: Program) -> Callable[[TrainState, Any, jax.Array], tuple[TrainState, StepMetrics]]:
     """(state, batch over seeds, number of updates done) -> (state, metrics). The old state is given away."""
 
-    model, parts = program.config.model, program.config.train.accumulate
+    model, train = program.config.model, program.config.train
+    parts = train.accumulate
 
     def forward(params, batch, key, count):
-        output = nnx.merge(program.graphdef, params)(features(program, batch["inputs"]), batch["lengths"], key=key)
+        inputs = features(program, batch["inputs"])
+        output = nnx.merge(program.graphdef, params)(inputs, batch["lengths"], key=key, remat=train.remat)
         sums = score_labels(output.logits, batch["labels"], None)
         return sums.loss.sum() / count, (sums.correct.sum() / count, output.moments)
 
