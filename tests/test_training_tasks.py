@@ -135,6 +135,7 @@ def test_a_language_model_from_training_to_its_record(tmp_path, monkeypatch):
     guesses = {name: {"uniform": math.log(6)} for name in ("val", "test")}
     for module in (loop, results):
         monkeypatch.setattr(module, "load_data", lambda *_: Opened(TEXT, splits, "", guesses))
+    monkeypatch.setattr(loop, "load_task", lambda *_: (TEXT, None))
     changes = {"model.layer": "mlp", "model.depth": 1, "model.backbone": "language", "model.sublayers": ("mlp", "mlp")}
     config = tiny_config("lru", changes | {"model.options": {"sublayers": 2}, "optim.lr": 0.05, "seeds": (0, 1)})
     loop.train(config, tmp_path, tmp_path)

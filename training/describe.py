@@ -10,6 +10,7 @@ from data.errors import DataError
 from data.registry import folder_of, task_spec
 from training.config import ExperimentConfig, flat
 from training.loop import load_data
+from training.memory import abstract_start, state_sizes
 from training.optim import parameter_table
 from training.state import make_program
 
@@ -28,6 +29,7 @@ def describe(config: ExperimentConfig, data_dir: Path) -> str:
         [
             keys,
             table,
+            f"memory of the state; a run says at its start what a step takes\n{state_sizes(abstract_start(program)).table}",
             f"carried state: {config.model.layer_config().real_state_size} real numbers a layer and direction",
             f"data: {folder_of(config.data.request)}: {data}",
             f"published: {config.published or 'no number for this setting'}",
