@@ -23,7 +23,7 @@ from training.compiled import compile_cache
 from training.config import ExperimentConfig, OnNonFinite
 from training.errors import NonFiniteError, PreemptedError
 from training.evaluate import bits, evaluate, guesses_line, interval_text, metric_of, selection_values
-from training.memory import TrainStep, compile_step
+from training.memory import CompiledStep, compile_step
 from training.mesh import make_mesh, replicated, split_batch
 from training.optim import parameter_table
 from training.probe import probe_batch, probe_lengths, probe_rows, probe_times
@@ -82,7 +82,7 @@ def _train(config: ExperimentConfig, workdir: Path, data_dir: Path, to_stop: Cal
     make_mesh(config.train.eval_batch_size, "train.eval_batch_size")
     if (workdir / CONFIG).exists():
         refuse_difference(workdir, config)  # before anything that takes time
-    train_step, memory = compile_step(program, mesh)
+    train_step = compile_step(program, mesh)
     data = load_data(config, data_dir)
     steps_per_epoch(data.splits["train"], config.train.batch_size)
     times = probe_times(program.task.length)
@@ -90,7 +90,7 @@ def _train(config: ExperimentConfig, workdir: Path, data_dir: Path, to_stop: Cal
     with alone(workdir), contextlib.closing(RunLog(workdir / LOG)) as log:
         for line in warnings:
             log.say(line)
-        Run(program, data, workdir, times, mesh, log, to_stop, train_step).go(memory)
+        Run(program, data, workdir, times, mesh, log, to_stop, train_step).go()
 
 
 class Run:
@@ -105,7 +105,7 @@ class Run:
         mesh: Mesh,
         log: RunLog,
         to_stop: Callable[[], bool],
-        train_step: TrainStep,
+        train_step: CompiledStep,
     ):
         config = program.config
         self.program, self.config, self.splits, self.workdir, self.log = program, config, data.splits, workdir, log
@@ -120,8 +120,8 @@ class Run:
         self.stopped: list[str] = []
         self.began = time.monotonic()
 
-    def go(self, memory: str) -> None:
-        """From the newest checkpoint, or from the start, to the last step. memory: the table of what a step needs."""
+    def go(self) -> None:
+        """From the newest checkpoint, or from the start, to the last step."""
         config = self.config
         # Placed as they will be while training, so that the probe is compiled once.
         params = jax.device_put(initial_params_of_all(self.program), replicated(self.mesh))
@@ -131,7 +131,7 @@ class Run:
         self.log.say(
             parameter_table(self.program.abstract_params, config.model.layers, config.optim.groups, config.optim.decay)
         )
-        self.log.say(memory)
+        self.log.say(self.train_step.table)
         with MetricsLog(self.workdir / METRICS, start or None) as self.metrics:
             self._repaired(self.metrics.repairs)
             if start == config.train.steps:
@@ -165,7 +165,7 @@ class Run:
         try:
             for step, batch in enumerate(self._batches(start), start=start + 1):
                 profile.before(step)
-                state, metrics = self.train_step(state, batch, jnp.asarray(step - 1, jnp.int32))
+                state, metrics = self.train_step.call(state, batch, jnp.asarray(step - 1, jnp.int32))
                 profile.after(step, metrics)
                 last = step == total
                 stopping = not last and self.to_stop()

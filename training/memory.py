@@ -53,6 +53,19 @@ class Sizes(NamedTuple):
 NAMES = ("parameters", "optimiser", "best and rest of the state", "batch", "activations")
 
 
+class CompiledStep(NamedTuple):
+    """The train step of a run, what it needs, and what a device has (None: it does not say)."""
+
+    call: TrainStep
+    sizes: Sizes
+    limit: int | None
+
+    @property
+    def table(self) -> str:
+        has = "" if self.limit is None else f" of {_mb(self.limit)}"
+        return f"memory of a training step on each device: {_mb(self.sizes.peak)}{has}\n{self.sizes.table}"
+
+
 def abstract_start(program: Program, sharding: Sharding | None = None) -> TrainState:
     """Shapes of the state as the train step takes it, placed as told; without `energy_ref`, which it does not read."""
     seeds = len(program.config.seeds)
@@ -80,8 +93,8 @@ def state_sizes(state: TrainState) -> Sizes:
     return Sizes(parameters, optimiser, _bytes(state) - parameters - optimiser)
 
 
-def compile_step(program: Program, mesh: Mesh, limit: int | None = None) -> tuple[TrainStep, str]:
-    """The compiled train step of a run, and the table of what it needs.
+def compile_step(program: Program, mesh: Mesh, limit: int | None = None) -> CompiledStep:
+    """Compiles the train step of a run, which is not compiled again when it is called.
 
     limit: bytes of a device; None: what it has, see `available`.
     Raises ConfigError if it needs more, with the numbers and what to change.
@@ -106,8 +119,7 @@ def compile_step(program: Program, mesh: Mesh, limit: int | None = None) -> tupl
         new, metrics = compiled(state._replace(energy_ref=()), batch, step)
         return new._replace(energy_ref=state.energy_ref), metrics
 
-    has = "" if limit is None else f" of {_mb(limit)}"
-    return train_step, f"memory of a training step on each device: {_mb(sizes.peak)}{has}\n{sizes.table}"
+    return CompiledStep(train_step, sizes, limit)
 
 
 def refusal(config: ExperimentConfig, sizes: Sizes, limit: int) -> str:

@@ -22,6 +22,9 @@ States = Any
 
 CarriedStep = Callable[[Params, States, Any], tuple[Sums, States]]
 
+KEEP_BARRIERS = {"xla_disable_hlo_passes": "cse_barrier_expander"}
+"""For XLA's CPU compiler, which else takes away what keeps a block apart from its recomputation, and merges the two."""
+
 FINE = -1
 """Value of `StepMetrics.bad` when everything is finite."""
 
@@ -84,7 +87,7 @@ def _summed(f: Callable[[Any], Any], parts: Any) -> Any:
     return lax.scan(lambda total, part: (jax.tree.map(jnp.add, total, f(part)), None), zero, parts)[0]
 
 
-def make_train_step(program: Program) -> Callable[[TrainState, Any, jax.Array], tuple[TrainState, StepMetrics]]:
+def make_train_step(program: Program) -> jax.stages.Wrapped:
     """(state, batch over seeds, number of updates done) -> (state, metrics). The old state is given away."""
 
     model, train = program.config.model, program.config.train
@@ -128,7 +131,8 @@ def make_train_step(program: Program) -> Callable[[TrainState, Any, jax.Array], 
         params, stats, opt, alive, metrics = map_seeds(one_seed, old, state.alive, batch, seeds)
         return state._replace(params=params, stats=stats, opt=opt, alive=alive), metrics
 
-    return jax.jit(train_step, donate_argnums=0)
+    barriers = KEEP_BARRIERS if train.remat and jax.default_backend() == "cpu" else None
+    return jax.jit(train_step, donate_argnums=0, compiler_options=barriers)
 
 
 def make_eval_step(program: Program, every: int = 1) -> Callable[[Params, Stats, Any], Sums]:
