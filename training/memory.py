@@ -105,10 +105,7 @@ def compile_step(program: Program, mesh: Mesh, limit: int | None = None) -> Comp
     found = compiled.memory_analysis()
     known = state_sizes(state)._replace(batch=_bytes(batch))
     peak = (
-        found.argument_size_in_bytes
-        + found.output_size_in_bytes
-        - found.alias_size_in_bytes
-        + found.temp_size_in_bytes
+        found.argument_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes + found.temp_size_in_bytes
     )
     sizes = known._replace(activations=max(0, peak - known.peak))
     limit = available(mesh.local_devices[0]) if limit is None else limit
