@@ -3,6 +3,7 @@
 The compiled program is the one that then runs. All sizes are those of one device of the mesh.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -183,7 +184,7 @@ def _bytes(tree: Any) -> int:
 
     def of(leaf: Any) -> int:
         shape = leaf.shape if leaf.sharding is None else leaf.sharding.shard_shape(leaf.shape)
-        return jax.ShapeDtypeStruct(shape, leaf.dtype).size * leaf.dtype.itemsize
+        return math.prod(shape) * leaf.dtype.itemsize
 
     return sum(of(leaf) for leaf in jax.tree.leaves(tree))
 
