@@ -156,8 +156,9 @@ def test_refused_for_the_task():
 
 def test_sublayers_computed_again_give_the_same_gradient():
     """With dropout, whose keys are the same, and with the barriers that keep XLA from merging both computations."""
-    graphdef, _ = abstract_model(config(dropout=0.3), spec())
-    params = initial_params(config(dropout=0.3), spec(), jax.random.key(0))
+    model_config = config(dropout=0.3, **mru(1, 2))
+    graphdef, _ = abstract_model(model_config, spec())
+    params = initial_params(model_config, spec(), jax.random.key(0))
     tokens = jnp.asarray(np.random.default_rng(0).integers(0, 7, (2, 8)), jnp.int32)
 
     def loss(params, remat):
