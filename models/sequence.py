@@ -124,6 +124,6 @@ class SequenceModel(nnx.Module):
         return Output(self._logits(x, pool), diagnostics, tuple(moments))
 
     def _logits(self, x: Float[Array, "B T D"], pool: Bool[Array, "B T"] | None) -> Float[Array, "B *T classes"]:
-        if self.kind in (TaskKind.CLASSIFICATION, TaskKind.PAIRS):
+        if isinstance(self.head, PairHead) or self.kind is TaskKind.CLASSIFICATION:
             return self.head(masked_mean(at_least_float32(x), pool))
         return dense(self.head, x)

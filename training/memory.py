@@ -31,7 +31,8 @@ LIMITS = {"": "memory.max", "memory": "memory/memory.limit_in_bytes"}
 class Sizes(NamedTuple):
     """Bytes on one device. rest: of the state, that is the best, the running averages and what is counted.
 
-    activations: whatever else the compiled step holds at its peak, gradients and scratch space included.
+    activations: whatever else the compiled step holds at its peak, gradients and scratch space included; 0 if its
+    compiler does not say.
     """
 
     parameters: int
@@ -103,12 +104,8 @@ def compile_step(program: Program, mesh: Mesh, limit: int | None = None) -> Comp
     state = abstract_start(program, replicated(mesh))
     batch = abstract_batch(program, split_batch(mesh, seeds=True))
     compiled = make_train_step(program).lower(state, batch, jax.ShapeDtypeStruct((), jnp.int32)).compile()
-    found = compiled.memory_analysis()
     known = state_sizes(state)._replace(batch=_bytes(batch))
-    peak = (
-        found.argument_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes + found.temp_size_in_bytes
-    )
-    sizes = known._replace(activations=max(0, peak - known.peak))
+    sizes = known._replace(activations=max(0, _peak(compiled) - known.peak))
     limit = available(mesh.local_devices[0]) if limit is None else limit
     if limit is not None and sizes.peak > limit:
         raise ConfigError(refusal(program.config, sizes, limit))
@@ -118,6 +115,15 @@ def compile_step(program: Program, mesh: Mesh, limit: int | None = None) -> Comp
         return new._replace(energy_ref=state.energy_ref), metrics
 
     return CompiledStep(train_step, sizes, limit)
+
+
+def _peak(compiled: jax.stages.Compiled) -> int:
+    """Bytes that a program holds at once, its arguments included; 0 if its compiler does not say."""
+    found = compiled.memory_analysis()
+    if found is None:
+        return 0
+    arguments, outputs = found.argument_size_in_bytes, found.output_size_in_bytes
+    return arguments + outputs - found.alias_size_in_bytes + found.temp_size_in_bytes
 
 
 def refusal(config: ExperimentConfig, sizes: Sizes, limit: int) -> str:
