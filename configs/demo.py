@@ -10,7 +10,7 @@ each layer.
 from ml_collections import ConfigDict
 
 from configs.argument import parse_argument
-from configs.layers import MODEL, OPTIM, options_of
+from configs.layers import MODEL, OPTIM, TRAIN, options_of
 
 STEPS = 400
 SEEDS = (0, 1, 2)
@@ -70,6 +70,7 @@ def get_config(argument: str | None = None) -> ConfigDict:
                 **OPTIM,
             },
             "train": {
+                **TRAIN,
                 "steps": STEPS,
                 "batch_size": 32,
                 "eval_batch_size": 100,
@@ -80,6 +81,7 @@ def get_config(argument: str | None = None) -> ConfigDict:
                 "checkpoint_every": 100,
             },
             "on_nonfinite": "stop",
+            "compile_cache": "",
             "published": "",
         }
     )

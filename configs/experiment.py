@@ -3,7 +3,7 @@
 from ml_collections import ConfigDict
 
 from configs.argument import parse_argument
-from configs.layers import MODEL, OPTIM, OPTIONS, options_of, resize_state
+from configs.layers import MODEL, OPTIM, OPTIONS, TRAIN, options_of, resize_state
 from configs.published import LENGTHS, TRAINING_RECORDS, Row, published_padding, row_of
 
 KEYS = {
@@ -81,6 +81,7 @@ def _config(task: str, layer: str, row: Row, seeds: tuple[int, ...], choices: di
         },
         "optim": {**OPTIM, **row["optim"], "warmup_steps": round(row["warmup_epochs"] * per_epoch)},
         "train": {
+            **TRAIN,
             "steps": round(row["epochs"] * per_epoch),
             "batch_size": row["batch_size"],
             "eval_batch_size": 50,
@@ -91,6 +92,7 @@ def _config(task: str, layer: str, row: Row, seeds: tuple[int, ...], choices: di
             "checkpoint_every": per_epoch,
         },
         "on_nonfinite": "stop",
+        "compile_cache": "",
         "published": row["published"],
     }
 

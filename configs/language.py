@@ -4,7 +4,7 @@ from ml_collections import ConfigDict
 
 from configs.argument import parse_argument
 from configs.experiment import SMOKE_TRAIN
-from configs.layers import MODEL, OPTIM, options_of, resize_state
+from configs.layers import MODEL, OPTIM, TRAIN, options_of, resize_state
 
 KEYS = {
     "task": str,
@@ -113,6 +113,7 @@ def language_config(task: str, model: Model, training: dict, choices: dict) -> d
             **({"w_in_rate": 0.1, "w_in_scaling": "none"} if layer == "mru" else {}),
         },
         "train": {
+            **TRAIN,
             "steps": training["updates"],
             "batch_size": training["batch_size"],
             "accumulate": training["accumulate"],
@@ -124,6 +125,7 @@ def language_config(task: str, model: Model, training: dict, choices: dict) -> d
             "checkpoint_every": tenth,
         },
         "on_nonfinite": "continue",
+        "compile_cache": "",
         "published": "",
     }
 

@@ -71,9 +71,17 @@ LINEAR_ATTENTION = {"heads": 4, "position": "rope", "sublayers": 1}
 
 MLP = {"expansion": 4, "sublayers": 1}
 
-MODEL = {"norm": "layer", "bn_momentum": 0.95, "padding": "full", "backbone": "sequence", "sublayers": ()}
+MODEL = {
+    "norm": "layer",
+    "bn_momentum": 0.95,
+    "padding": "full",
+    "backbone": "sequence",
+    "sublayers": (),
+    "precision": "float32",
+}
 OPTIM = {"schedule": "clean", "decay": "clean", "lr_min": 0.0, "b2": 0.999, "clip": 0.0}
-"""The rest of a model and of its optimiser, as they are unless a config says otherwise."""
+TRAIN = {"accumulate": 1, "remat": False, "profile": ()}
+"""The rest of a model, of its optimiser and of training, as they are unless a config says otherwise."""
 
 OPTIONS = {
     "rotrnn": ROTRNN,

@@ -11,7 +11,7 @@ adding), layer (a key of LAYERS), lr, seeds (3, 0:3 or 0+4+7), smoke. results.js
 from ml_collections import ConfigDict
 
 from configs.argument import parse_argument
-from configs.layers import MODEL, OPTIM, options_of
+from configs.layers import MODEL, OPTIM, TRAIN, options_of
 
 TASKS = ("parity", "mod3", "s3", "a5", "copy", "adding")
 WIDTH = 48
@@ -68,6 +68,7 @@ def get_config(argument: str | None = None) -> ConfigDict:
                 **OPTIM,
             },
             "train": {
+                **TRAIN,
                 "steps": steps,
                 "batch_size": 8 if given["smoke"] else 32,
                 "eval_batch_size": 16 if given["smoke"] else 100,
@@ -78,6 +79,7 @@ def get_config(argument: str | None = None) -> ConfigDict:
                 "checkpoint_every": steps // 2,
             },
             "on_nonfinite": "continue",
+            "compile_cache": "",
             "published": "",
         }
     )

@@ -23,7 +23,7 @@ The mean over draws is 5.4 million (`theory.signal_propagation.log_s(32, 39)`). 
 from ml_collections import ConfigDict
 
 from configs.argument import parse_argument
-from configs.layers import MODEL, OPTIM, options_of
+from configs.layers import MODEL, OPTIM, TRAIN, options_of
 
 STATE = 64
 """Real numbers in the state of every layer."""
@@ -74,6 +74,7 @@ def get_config(argument: str | None = None) -> ConfigDict:
                 **OPTIM,
             },
             "train": {
+                **TRAIN,
                 "steps": steps,
                 "batch_size": 8 if given["smoke"] else 32,
                 "eval_batch_size": 16 if given["smoke"] else 100,
@@ -84,6 +85,7 @@ def get_config(argument: str | None = None) -> ConfigDict:
                 "checkpoint_every": steps // 2,
             },
             "on_nonfinite": "continue",
+            "compile_cache": "",
             "published": "",
         }
     )

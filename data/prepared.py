@@ -172,6 +172,12 @@ def _checked_content(folder: Path, manifest: dict, request: DataRequest) -> Mapp
     return splits
 
 
+def open_task(request: DataRequest, data_dir: Path) -> tuple[TaskSpec, Affine | None]:
+    """`Opened.spec` and `Opened.affine` of prepared data, before a record is read. Raises DataError as `open_data`."""
+    folder, manifest = data_dir / folder_of(request), _manifest(request, data_dir)
+    return _spec(request, manifest), _affine(request, folder, manifest)
+
+
 def open_data(request: DataRequest, data_dir: Path) -> Opened:
     """The prepared splits "train", "val", "test": in memory, or on disk if they are large.
 
@@ -277,9 +283,14 @@ def _cut(request: DataRequest, split: Split) -> Split:
     return split if request.steps is None else Shortened(split, request.steps)
 
 
+def smoke_task(request: DataRequest) -> tuple[TaskSpec, Affine | None]:
+    """`Opened.spec` and `Opened.affine` of a smoke sample."""
+    return task_spec(request), SMOKE_SAMPLES if isinstance(data_set(request), HasNormalisation) else None
+
+
 def smoke_data(request: DataRequest) -> Opened:
     """A tiny sample made in memory, of the same task_spec as the real data."""
-    spec, made = task_spec(request), data_set(request).smoke(request)
+    (spec, affine), made = smoke_task(request), data_set(request).smoke(request)
     full = _full_spec(request)
     stored = {name: MemorySplit.from_examples(examples, full.length_of(name)) for name, examples in made.items()}
     splits: dict[str, Split] = {}
@@ -287,7 +298,6 @@ def smoke_data(request: DataRequest) -> Opened:
         split = stored[first]
         is_text = spec.kind is TaskKind.LANGUAGE
         splits[name] = _windows(request, spec, split, np.diff(split.offsets), name) if is_text else _cut(request, split)
-    affine = SMOKE_SAMPLES if isinstance(data_set(request), HasNormalisation) else None
     guesses = _as_read(request, spec, _baselines(request, {}, stored))
     module = data_set(request)
     sizes = module.smoke_token_bytes(request) if isinstance(module, HasTokenBytes) else None

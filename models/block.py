@@ -10,7 +10,8 @@ from jaxtyping import Array, Float
 
 from models.contract import Layer
 from models.norm import BatchNorm, Moments, Norm
-from scans import Choice, Mask, step_mask
+from models.precision import dense
+from scans import Choice, Mask, like_activations, step_mask
 
 
 class Mixing(Choice):
@@ -57,14 +58,17 @@ class Mix(nnx.Module):
             case Mixing.GELU:
                 return g
             case Mixing.FULL_GLU:
-                mixed = self.value(g) * jax.nn.sigmoid(self.gate(g))
+                mixed = like_activations(dense(self.value, g), g) * self._gates(g)
             case Mixing.HALF_GLU1:
-                mixed = g * jax.nn.sigmoid(self.gate(g))
+                mixed = g * self._gates(g)
             case Mixing.HALF_GLU2:
-                mixed = h * jax.nn.sigmoid(self.gate(g))
+                mixed = h * self._gates(g)
             case unreachable:
                 assert_never(unreachable)
         return drop(mixed, self.dropout, outer)
+
+    def _gates(self, g: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        return like_activations(jax.nn.sigmoid(dense(self.gate, g)), g)
 
 
 class BlockOutput(NamedTuple):
@@ -104,7 +108,7 @@ class Block(nnx.Module):
         if isinstance(self.norm, BatchNorm):
             normed, moments = self.norm(x, step_mask(mask, x.shape[1]), moments)
         else:
-            normed, moments = self.norm(x), None
+            normed, moments = like_activations(self.norm(x), x), None
         h, _, diagnostics = self.layer(normed, mask=mask, probe=probe)
         x = x + self.mix(h, key)
         if probe is not None:

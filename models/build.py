@@ -14,6 +14,7 @@ from models.contract import Layer, LayerConfig
 from models.language_model import LanguageModel
 from models.norm import Moments, Norm, Stats
 from models.padding import Padding
+from models.precision import Precision
 from models.registry import layer_spec
 from models.sequence import SequenceModel
 from scans import Choice
@@ -36,12 +37,16 @@ class Backbone(Choice):
     LANGUAGE = "language"
 
 
+CHOICES = {"mixing": Mixing, "norm": Norm, "padding": Padding, "backbone": Backbone, "precision": Precision}
+"""The closed choices of a model."""
+
+
 @dataclass(frozen=True)
 class ModelConfig:
     """layer: a name of `models.registry.LAYERS`, with its own options. width: D. depth: number of blocks.
 
     norm: before each layer. bn_momentum: the weight of the old value in the running averages of batch norm.
-    padding: see `models.padding.Padding`.
+    padding: see `models.padding.Padding`. precision: of activations, see `models.precision.Precision`.
     sublayers: of the language backbone, names of layers that are repeated `depth` times: the chosen layer, with its
         options, and mlp. mixing has no effect there.
     """
@@ -57,9 +62,10 @@ class ModelConfig:
     padding: Padding = Padding.FULL
     backbone: Backbone = Backbone.SEQUENCE
     sublayers: tuple[str, ...] = ()
+    precision: Precision = Precision.FLOAT32
 
     def __post_init__(self):
-        for name, kind in (("mixing", Mixing), ("norm", Norm), ("padding", Padding), ("backbone", Backbone)):
+        for name, kind in CHOICES.items():
             object.__setattr__(self, name, kind(getattr(self, name)))
         if self.width < 1 or self.depth < 1:
             raise ValueError(f"model: width={self.width} and depth={self.depth} must be at least 1")
@@ -102,13 +108,15 @@ def build_model(config: ModelConfig, task: TaskSpec, *, rngs: nnx.Rngs) -> Seque
     check_task(config, task)
     if config.backbone is Backbone.LANGUAGE:
         layers = [_layer(config, name, rngs) for name in config.layers]
-        return LanguageModel(task.input_width, config.width, layers, config.dropout, config.padding, rngs=rngs)
+        return LanguageModel(
+            task.input_width, config.width, layers, config.dropout, config.padding, config.precision, rngs=rngs
+        )
 
     def make_block(rngs: nnx.Rngs) -> Block:
         layer = _layer(config, config.layer, rngs)
         return Block(layer, config.width, config.mixing, config.dropout, config.norm, rngs=rngs)
 
-    return SequenceModel(task, config.width, config.depth, make_block, config.padding, rngs=rngs)
+    return SequenceModel(task, config.width, config.depth, make_block, config.padding, config.precision, rngs=rngs)
 
 
 def _layer(config: ModelConfig, name: str, rngs: nnx.Rngs) -> Layer:

@@ -1,5 +1,6 @@
 """The backbone of language models: residual sublayers between an embedding and its transpose."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -12,8 +13,9 @@ from models.block import drop
 from models.contract import Layer, State
 from models.norm import Stats
 from models.padding import Padding
+from models.precision import Precision
 from models.sequence import Output
-from scans import Mask, project
+from scans import Mask, like_activations, project
 
 EPS = 1e-5
 STD = 0.02
@@ -49,7 +51,7 @@ class Sublayer(nnx.Module):
         probe: tuple[int, ...] | None = None,
     ) -> SublayerOutput:
         """As `models.block.Block`, with the state that the layer starts from and without moments."""
-        y, state, diagnostics = self.layer(self.norm(h), state, mask=mask, probe=probe)
+        y, state, diagnostics = self.layer(self._normed(h), state, mask=mask, probe=probe)
         h = h + drop(y, self.dropout, key, shared_over_time=False)
         if probe is not None:
             diagnostics = {**diagnostics, "finite": jnp.isfinite(h).all()}
@@ -57,8 +59,11 @@ class Sublayer(nnx.Module):
 
     def step(self, h_t: Float[Array, "B D"], state: State) -> tuple[Float[Array, "B D"], State]:
         """One token; dropout off."""
-        y_t, state = self.layer.step(self.norm(h_t), state)
+        y_t, state = self.layer.step(self._normed(h_t), state)
         return h_t + y_t, state
+
+    def _normed(self, h: Float[Array, "*axes D"]) -> Float[Array, "*axes D"]:
+        return like_activations(self.norm(h), h)
 
 
 class LanguageModel(nnx.Module):
@@ -70,9 +75,17 @@ class LanguageModel(nnx.Module):
     """
 
     def __init__(
-        self, tokens: int, width: int, layers: list[Layer], dropout: float, padding: Padding, *, rngs: nnx.Rngs
+        self,
+        tokens: int,
+        width: int,
+        layers: list[Layer],
+        dropout: float,
+        padding: Padding,
+        precision: Precision,
+        *,
+        rngs: nnx.Rngs,
     ):
-        self.padding, self.dropout = padding, dropout
+        self.padding, self.dropout, self.precision = padding, dropout, precision
         self.embedding = nnx.Param(STD * jax.random.normal(rngs.params(), (tokens, width)))
         self.blocks = nnx.List([Sublayer(layer, width, dropout, rngs=rngs) for layer in layers])
         self.norm = nnx.LayerNorm(width, epsilon=EPS, use_bias=False, rngs=rngs)
@@ -90,6 +103,7 @@ class LanguageModel(nnx.Module):
         key: jax.Array | None = None,
         probe: tuple[int, ...] | None = None,
         stats: Stats | None = None,
+        remat: bool = False,
     ) -> Output:
         """Logits of the next token at every step (B, T, tokens); see `models.sequence.SequenceModel`.
 
@@ -98,22 +112,27 @@ class LanguageModel(nnx.Module):
         """
         mask, _ = self.padding.masks(lengths, inputs.shape[1])
         keys = [None] * (len(self.blocks) + 1) if key is None else jax.random.split(key, len(self.blocks) + 1)
-        h = drop(self.embedding[...][inputs], self.dropout, keys[0], shared_over_time=False)
+        h = drop(self._embedded(inputs), self.dropout, keys[0], shared_over_time=False)
         before = (None,) * len(self.blocks) if state is None else state
         diagnostics, after = [], []
         for block, block_state, block_key in zip(self.blocks, before, keys[1:], strict=True):
-            h, block_state, found = block(h, mask, block_state, key=block_key, probe=probe)
+            run = partial(block, mask=mask, probe=probe)
+            run = jax.checkpoint(run) if remat else run
+            h, block_state, found = run(h, state=block_state, key=block_key)
             diagnostics.append(found)
             after.append(block_state)
         return Output(self._logits(h), diagnostics, (None,) * len(self.blocks), tuple(after))
 
     def step(self, token: Int[Array, " B"], state: States) -> tuple[Float[Array, "B tokens"], States]:
         """Logits of the token after `token`, and the state with `token` in it; dropout off."""
-        h, after = self.embedding[...][token], []
+        h, after = self._embedded(token), []
         for block, block_state in zip(self.blocks, state, strict=True):
             h, block_state = block.step(h, block_state)
             after.append(block_state)
         return self._logits(h), tuple(after)
 
+    def _embedded(self, tokens: Int[Array, "*axes"]) -> Float[Array, "*axes D"]:
+        return self.precision.cast(self.embedding[...][tokens])
+
     def _logits(self, h: Float[Array, "*axes D"]) -> Float[Array, "*axes tokens"]:
-        return project(self.norm(h), self.embedding[...].T)
+        return project(like_activations(self.norm(h), h), self.embedding[...].T)

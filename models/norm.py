@@ -6,7 +6,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float
 
-from scans import Choice
+from models.precision import at_least_float32
+from scans import Choice, like_activations
 
 EPS = 1e-5
 
@@ -60,5 +61,7 @@ class BatchNorm(nnx.Module):
         self, x: Float[Array, "B T D"], mask: Bool[Array, "B T"] | None, moments: Moments | None
     ) -> tuple[Float[Array, "B T D"], Moments]:
         """The normalised x, and the moments used: the given ones (evaluation), or those of this batch (None)."""
-        used = batch_moments(x, mask) if moments is None else moments
-        return (x - used.mean) * (self.scale[...] / jnp.sqrt(used.var + EPS)) + self.bias[...], used
+        exact = at_least_float32(x)
+        used = batch_moments(exact, mask) if moments is None else moments
+        y = (exact - used.mean) * (self.scale[...] / jnp.sqrt(used.var + EPS)) + self.bias[...]
+        return like_activations(y, x), used

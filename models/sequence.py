@@ -1,18 +1,20 @@
 """Encoder, stack of blocks and head: labels of whole sequences, of their steps, or of pairs of sequences."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float, Int, Num
+from jaxtyping import Array, Bool, Float, Int, Num
 
 from data.spec import InputKind, TaskKind, TaskSpec
 from models.block import Block
 from models.contract import State
 from models.norm import Stats
 from models.padding import Padding, masked_mean
+from models.precision import Precision, at_least_float32, dense
 
 
 class Encoder(nnx.Module):
@@ -79,10 +81,11 @@ class SequenceModel(nnx.Module):
         depth: int,
         make_block: Callable[[nnx.Rngs], Block],
         padding: Padding = Padding.FULL,
+        precision: Precision = Precision.FLOAT32,
         *,
         rngs: nnx.Rngs,
     ):
-        self.kind, self.padding = task.kind, padding
+        self.kind, self.padding, self.precision = task.kind, padding, precision
         self.encoder = Encoder(task, width, rngs=rngs)
         self.blocks = nnx.List([make_block(rngs) for _ in range(depth)])
         head = PairHead if task.kind is TaskKind.PAIRS else nnx.Linear
@@ -96,6 +99,7 @@ class SequenceModel(nnx.Module):
         key: jax.Array | None = None,
         probe: tuple[int, ...] | None = None,
         stats: Stats | None = None,
+        remat: bool = False,
     ) -> Output:
         """Args:
         inputs: token ids (B, T) or channels (B, T, C), padded on the right; of pairs (B, 2, T) or (B, 2, T, C).
@@ -103,16 +107,23 @@ class SequenceModel(nnx.Module):
         key: switches dropout on.
         probe: times at which state energies are wanted, see `models.contract.Layer`.
         stats: what batch norm uses (evaluation); None: the moments of this batch, over all 2B sequences of pairs.
+        remat: keep the inputs of blocks for the gradient, and compute again what is inside of them.
         """
         if self.kind is TaskKind.PAIRS:
             inputs, lengths = as_sequences(inputs), as_sequences(lengths)
         mask, pool = self.padding.masks(lengths, inputs.shape[1])
-        x = self.encoder(inputs)
+        x = self.precision.cast(self.encoder(inputs))
         diagnostics, moments = [], []
         for depth, block in enumerate(self.blocks):
             block_key = None if key is None else jax.random.fold_in(key, depth)
-            x, found, used = block(x, mask, key=block_key, probe=probe, moments=None if stats is None else stats[depth])
+            run = partial(block, mask=mask, probe=probe)
+            run = jax.checkpoint(run) if remat else run
+            x, found, used = run(x, key=block_key, moments=None if stats is None else stats[depth])
             diagnostics.append(found)
             moments.append(used)
-        labels_whole = self.kind in (TaskKind.CLASSIFICATION, TaskKind.PAIRS)
-        return Output(self.head(masked_mean(x, pool) if labels_whole else x), diagnostics, tuple(moments))
+        return Output(self._logits(x, pool), diagnostics, tuple(moments))
+
+    def _logits(self, x: Float[Array, "B T D"], pool: Bool[Array, "B T"] | None) -> Float[Array, "B *T classes"]:
+        if isinstance(self.head, PairHead) or self.kind is TaskKind.CLASSIFICATION:
+            return self.head(masked_mean(at_least_float32(x), pool))
+        return dense(self.head, x)

@@ -14,7 +14,7 @@ from scans.energy import diagonal_energy, mean_at_times
 from scans.held import held_system
 from scans.linear import linear_scan
 from scans.matrix import ScaledMatrix, matrix_scan, scaled_matrix_scan
-from scans.projection import like_activations, project
+from scans.projection import is_low, like_activations, project
 from scans.streaming import DiagonalRecurrence, DiagonalState
 from scans.system import DiagonalSystem
 
@@ -34,6 +34,7 @@ __all__ = [
     "diagonal_layer",
     "diagonal_step",
     "held_system",
+    "is_low",
     "like_activations",
     "linear_scan",
     "matrix_scan",

@@ -40,7 +40,8 @@ def diagonal_energy(
 
     `times` are counted from 1 at the first valid element in the order of processing.
     """
-    system, u = lax.stop_gradient((system, u))
+    # In float32 at least: what is measured is the state, not the rounding of the activations.
+    system, u = lax.stop_gradient((system, u.astype(jnp.promote_types(u.dtype, jnp.float32))))
     mask = jnp.ones(u.shape[:2], bool) if mask is None else mask
     u = jnp.where(mask[..., None], u, 0)
     timeline = Timeline.of(mask, None, None, reverse)

@@ -2,6 +2,7 @@
 
 import math
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
@@ -17,10 +18,32 @@ def project(x: Float[Array, "*axes D"], w: Float[Array, "D E"], dtype: jnp.dtype
     """
     rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
     if is_low(dtype or x.dtype):
-        y = jnp.matmul(rows.astype(jnp.bfloat16), w.astype(jnp.bfloat16), preferred_element_type=jnp.float32)
+        y = _low_product(rows.astype(jnp.bfloat16), w)
     else:
         y = jnp.matmul(rows, w, precision=lax.Precision.HIGHEST)
     return y.reshape(*x.shape[:-1], w.shape[1])
+
+
+@jax.custom_vjp
+def _low_product(rows: Float[Array, "R D"], w: Float[Array, "D E"]) -> Float[Array, "R E"]:
+    """rows w, factors rounded to bfloat16 and sums in float32; those of the gradient too, where autodiff would multiply
+    its float32 by bfloat16, which takes the time of float32, and round the gradient of w."""
+    return jnp.matmul(rows, w.astype(jnp.bfloat16), preferred_element_type=jnp.float32)
+
+
+def _low_forward(rows, w):
+    return _low_product(rows, w), (rows, w)
+
+
+def _low_backward(residuals, g):
+    rows, w = residuals
+    g = g.astype(jnp.bfloat16)
+    by_rows = jnp.matmul(g, w.T.astype(jnp.bfloat16), preferred_element_type=jnp.float32)
+    by_w = jnp.matmul(rows.T, g, preferred_element_type=jnp.float32)
+    return by_rows.astype(rows.dtype), by_w.astype(w.dtype)
+
+
+_low_product.defvjp(_low_forward, _low_backward)
 
 
 def like_activations(y: Float[Array, "*axes"], u: Float[Array, "*axes2"]) -> Float[Array, "*axes"]:

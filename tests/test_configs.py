@@ -313,3 +313,13 @@ def test_the_rows_of_the_lru_are_those_of_its_tables(task):
         reference["d_model"],
         reference["state_size_complex"],
     )
+
+
+@pytest.mark.parametrize(
+    "family", [demo, lra, mru_study, pixels, probes, shakespeare_char, speech_commands, tinystories]
+)
+def test_every_family_can_be_told_how_to_use_a_machine(family):
+    """A flag changes only a key that is there."""
+    config = family.get_config()
+    assert set(config["train"]) > set(layers.TRAIN)
+    assert (config["model"]["precision"], config["compile_cache"]) == ("float32", "")

@@ -152,3 +152,21 @@ def test_refused_for_the_task():
     both = tiny_config("lru", {"model.options.direction": "bidirectional"})
     with pytest.raises(ConfigError, match=r"direction=bidirectional would see the tokens of text that it predicts"):
         make_program(both, spec())
+
+
+def test_sublayers_computed_again_give_the_same_gradient():
+    """With dropout, whose keys are the same, and with the barriers that keep XLA from merging both computations."""
+    model_config = config(dropout=0.3, **mru(1, 2))
+    graphdef, _ = abstract_model(model_config, spec())
+    params = initial_params(model_config, spec(), jax.random.key(0))
+    tokens = jnp.asarray(np.random.default_rng(0).integers(0, 7, (2, 8)), jnp.int32)
+
+    def loss(params, remat):
+        model = nnx.merge(graphdef, params)
+        return (model(tokens, jnp.asarray([8, 5]), key=cheap_key(0), remat=remat).logits ** 2).mean()
+
+    both = jax.jit(lambda params: [jax.value_and_grad(loss)(params, remat) for remat in (False, True)])
+    assert both.lower(params).as_text().count("optimization_barrier") == 2
+    kept, again = both(params)
+    for leaf, expected in zip(jax.tree.leaves(again), jax.tree.leaves(kept), strict=True):
+        np.testing.assert_allclose(leaf, expected, rtol=1e-5, atol=1e-7 * np.abs(expected).max())

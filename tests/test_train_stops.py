@@ -14,7 +14,7 @@ import pytest
 from commands import TINY, assert_refused, call, start
 
 from scripts.kill_test import differ
-from training import checkpoint, loop, step, workdir
+from training import checkpoint, loop, memory, workdir
 from training.writers import read_metrics
 
 CONTINUE = "--config.on_nonfinite=continue"
@@ -52,8 +52,8 @@ def rows_of(folder, seed):
 def poison(monkeypatch, path, at=5):
     """Makes a parameter of the second seed infinite before update `at`, counted from 0: step at + 1 is the bad one."""
 
-    def make(program):
-        train_step = step.make_train_step(program)
+    def make(program, mesh):
+        compiled = memory.compile_step(program, mesh)
 
         def poisoned(state, batch, done):
             if int(done) == at:
@@ -61,11 +61,11 @@ def poison(monkeypatch, path, at=5):
                 for key in path[:-1]:
                     group = group[key]
                 group[path[-1]] = group[path[-1]].at[1].set(jnp.inf)
-            return train_step(state, batch, done)
+            return compiled.call(state, batch, done)
 
-        return poisoned
+        return compiled._replace(call=poisoned)
 
-    monkeypatch.setattr(loop, "make_train_step", make)
+    monkeypatch.setattr(loop, "compile_step", make)
 
 
 def test_a_seed_gone_bad_stops_the_run_and_says_so_again(undisturbed, tmp_path, monkeypatch):

@@ -68,6 +68,8 @@ REFUSED = {
         r"lr_min=0.002 must be in 0..0.001, the smaller of lr and ssm_lr",
     ),
     "a negative end": ({"optim.lr_min": -1e-7}, "lr_min=-1e-07 must be in 0"),
+    "unknown precision": ({"model.precision": "half"}, "model.precision: .* expected one of float32, bfloat16"),
+    "remat of another type": ({"train.remat": 1}, "config.train.remat must be of type bool, got 1"),
     "unknown norm": ({"model.norm": "group"}, "config.model.norm: .* 'group': expected one of layer, batch"),
     "unknown padding": ({"model.padding": "mask"}, "model.padding: .* expected one of full, pool_only, none"),
     "momentum 1": ({"model.bn_momentum": 1.0}, "0 <= bn_momentum < 1 is needed, got 1.0"),
@@ -114,10 +116,13 @@ def test_a_key_that_an_older_file_lacks_takes_its_default():
     older = as_json(config)
     del older["published"], older["on_nonfinite"], older["schema"], older["data"]["limit"]
     del older["model"]["options"]["output_init"]
-    for key in ("norm", "bn_momentum", "padding", "backbone", "sublayers"):
+    for key in ("norm", "bn_momentum", "padding", "backbone", "sublayers", "precision"):
         del older["model"][key]
     for key in ("schedule", "decay", "lr_min"):
         del older["optim"][key]
+    for key in ("accumulate", "remat", "profile"):
+        del older["train"][key]
+    del older["compile_cache"]
     newer = from_config_dict(older)
     assert {key: value for key, value in flat(newer).items() if value != flat(config)[key]} == {"published": ""}
     assert flat(newer)["model.options.output_init"] == "by_init"

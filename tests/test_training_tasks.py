@@ -135,9 +135,12 @@ def test_a_language_model_from_training_to_its_record(tmp_path, monkeypatch):
     guesses = {name: {"uniform": math.log(6)} for name in ("val", "test")}
     for module in (loop, results):
         monkeypatch.setattr(module, "load_data", lambda *_: Opened(TEXT, splits, "", guesses))
+    monkeypatch.setattr(loop, "load_task", lambda *_: (TEXT, None))
     changes = {"model.layer": "mlp", "model.depth": 1, "model.backbone": "language", "model.sublayers": ("mlp", "mlp")}
-    config = tiny_config("lru", changes | {"model.options": {"sublayers": 2}, "optim.lr": 0.05, "seeds": (0, 1)})
+    own = {"model.options": {"sublayers": 2}, "optim.lr": 0.05, "seeds": (0, 1), "train.profile": (2, 3)}
+    config = tiny_config("lru", changes | own)
     loop.train(config, tmp_path, tmp_path)
+    assert [path.suffix for path in (tmp_path / "profile").rglob("*.pb")] == [".pb"]  # a run without the key has none
 
     rows = [row for row in read_metrics(tmp_path / "metrics.jsonl") if row["split"] == "val"]
     assert all(row["bits"] == pytest.approx(row["loss"] / math.log(2)) for row in rows)

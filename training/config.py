@@ -104,7 +104,8 @@ class TrainConfig:
     """How long, how much at once, and what is done every so many steps.
 
     steps: updates. accumulate: in how many parts, one after the other, the gradient of a batch is taken, so that only
-    one part is in memory; the update is that of the whole batch.
+    one part is in memory; the update is that of the whole batch. remat: what blocks compute is computed again for the
+    gradient instead of kept. profile: first and last step of which a trace is written; () is none.
     """
 
     steps: int
@@ -116,18 +117,28 @@ class TrainConfig:
     eval_every: int = 1000
     checkpoint_every: int = 1000
     accumulate: int = 1
+    remat: bool = False
+    profile: tuple[int, ...] = ()
 
     def __post_init__(self):
         for name, value in dataclasses.asdict(self).items():
-            if value < 1:
+            if isinstance(value, int) and not isinstance(value, bool) and value < 1:
                 raise ValueError(f"train: {name}={value} must be at least 1")
         if self.batch_size % self.accumulate:
             raise ValueError(f"train: batch_size={self.batch_size} is not a multiple of accumulate={self.accumulate}")
+        if self.profile and not (len(self.profile) == 2 and 1 <= self.profile[0] <= self.profile[1] <= self.steps):
+            raise ValueError(
+                f"train: profile={self.profile} must be () or (first, last) with 1 <= first <= last <= {self.steps}"
+            )
 
 
 @dataclass(frozen=True)
 class ExperimentConfig:
-    """One run: all its seeds train together in one program."""
+    """One run: all its seeds train together in one program.
+
+    compile_cache: a folder for compiled programs, which later runs take from there; "" leaves it to
+    $JAX_COMPILATION_CACHE_DIR.
+    """
 
     seeds: tuple[int, ...]
     data: DataConfig
@@ -135,6 +146,7 @@ class ExperimentConfig:
     optim: OptimConfig
     train: TrainConfig
     on_nonfinite: OnNonFinite = OnNonFinite.STOP
+    compile_cache: str = ""
     published: str = ""
     schema: int = field(default=SCHEMA)
 

@@ -10,6 +10,7 @@ from data.errors import DataError
 from data.registry import folder_of, task_spec
 from training.config import ExperimentConfig, flat
 from training.loop import load_data
+from training.memory import abstract_start, state_sizes
 from training.optim import parameter_table
 from training.state import make_program
 
@@ -19,6 +20,7 @@ def describe(config: ExperimentConfig, data_dir: Path) -> str:
     program = make_program(config, task_spec(config.data.request))
     keys = "\n".join(f"  {key} = {value!r}" for key, value in flat(config).items())
     table = parameter_table(program.abstract_params, config.model.layers, config.optim.groups, config.optim.decay)
+    state = state_sizes(abstract_start(program)).table
     try:
         sizes = {name: len(split) for name, split in load_data(config, data_dir).splits.items()}
         data = f"ready, {sizes}" + (" (smoke: made in memory)" if config.data.smoke else f" in {data_dir}")
@@ -28,6 +30,7 @@ def describe(config: ExperimentConfig, data_dir: Path) -> str:
         [
             keys,
             table,
+            f"memory of the state (a run says at its start what a step takes):\n{state}",
             f"carried state: {config.model.layer_config().real_state_size} real numbers a layer and direction",
             f"data: {folder_of(config.data.request)}: {data}",
             f"published: {config.published or 'no number for this setting'}",

@@ -16,15 +16,18 @@ import numpy as np
 from jax.sharding import Mesh
 
 from data.batching import seed_batches, steps_per_epoch, training_batch
-from data.prepared import Opened, open_data, smoke_data
-from data.spec import TaskKind
+from data.prepared import Opened, open_data, open_task, smoke_data, smoke_task
+from data.spec import TaskKind, TaskSpec
 from training import checkpoint
+from training.compiled import compile_cache
 from training.config import ExperimentConfig, OnNonFinite
 from training.errors import NonFiniteError, PreemptedError
 from training.evaluate import bits, evaluate, guesses_line, interval_text, metric_of, selection_values
+from training.memory import CompiledStep, compile_step
 from training.mesh import make_mesh, replicated, split_batch
 from training.optim import parameter_table
 from training.probe import probe_batch, probe_lengths, probe_rows, probe_times
+from training.profile import FOLDER, Profile
 from training.start import begin
 from training.state import Affine, Program, TrainState, initial_params_of_all, make_program
 from training.step import (
@@ -33,10 +36,9 @@ from training.step import (
     keep_best,
     make_eval_step,
     make_probe_step,
-    make_train_step,
     tensor_names,
 )
-from training.workdir import CHECKPOINTS, LOG, METRICS, alone, claim
+from training.workdir import CHECKPOINTS, CONFIG, LOG, METRICS, alone, claim, refuse_difference
 from training.writers import MetricsLog, Progress, RunLog
 
 
@@ -54,6 +56,14 @@ def load_data(config: ExperimentConfig, data_dir: Path) -> Opened:
     return smoke_data(request) if config.data.smoke else open_data(request, data_dir)
 
 
+def load_task(config: ExperimentConfig, data_dir: Path) -> tuple[TaskSpec, Affine | None]:
+    """What a program needs to know of these data, and of prepared data only their manifest can tell: how many ids a
+    text has, statistics of samples. No record is read. Raises DataError as `load_data`."""
+    request = config.data.request
+    spec, affine = smoke_task(request) if config.data.smoke else open_task(request, data_dir)
+    return spec, affine and Affine(*affine)
+
+
 def train(config: ExperimentConfig, workdir: Path, data_dir: Path, to_stop: Callable[[], bool] = lambda: False) -> None:
     """Trains to the end, from the newest checkpoint if there is one.
 
@@ -61,18 +71,26 @@ def train(config: ExperimentConfig, workdir: Path, data_dir: Path, to_stop: Call
     Raises ConfigError and DataError before anything is written if the run cannot start, NonFiniteError if it stops,
     PreemptedError if it was asked to.
     """
-    data = load_data(config, data_dir)
-    program = make_program(config, data.spec, data.affine and Affine(*data.affine))
-    steps_per_epoch(data.splits["train"], config.train.batch_size)
+    with compile_cache(config.compile_cache):
+        _train(config, workdir, data_dir, to_stop)
+
+
+def _train(config: ExperimentConfig, workdir: Path, data_dir: Path, to_stop: Callable[[], bool]) -> None:
+    program = make_program(config, *load_task(config, data_dir))
     parts = config.train.accumulate
     mesh = make_mesh(config.train.batch_size // parts, "train.batch_size" + f" / {parts}" * (parts > 1))
     make_mesh(config.train.eval_batch_size, "train.eval_batch_size")
+    if (workdir / CONFIG).exists():
+        refuse_difference(workdir, config)  # before anything that takes time
+    train_step = compile_step(program, mesh)
+    data = load_data(config, data_dir)
+    steps_per_epoch(data.splits["train"], config.train.batch_size)
     times = probe_times(program.task.length)
     warnings = claim(workdir, config, {"probe_times": times, "data_sha256": data.content_sha256})
     with alone(workdir), contextlib.closing(RunLog(workdir / LOG)) as log:
         for line in warnings:
             log.say(line)
-        Run(program, data, workdir, times, mesh, log, to_stop).go()
+        Run(program, data, workdir, times, mesh, log, to_stop, train_step).go()
 
 
 class Run:
@@ -87,11 +105,11 @@ class Run:
         mesh: Mesh,
         log: RunLog,
         to_stop: Callable[[], bool],
+        train_step: CompiledStep,
     ):
         config = program.config
         self.program, self.config, self.splits, self.workdir, self.log = program, config, data.splits, workdir, log
-        self.mesh, self.to_stop = mesh, to_stop
-        self.train_step = make_train_step(program)
+        self.mesh, self.to_stop, self.train_step = mesh, to_stop, train_step
         self.eval_step = make_eval_step(program)
         self.probe_step = make_probe_step(program, times)
         batch = probe_batch(data.splits["val"], config.train.probe_size)
@@ -113,6 +131,7 @@ class Run:
         self.log.say(
             parameter_table(self.program.abstract_params, config.model.layers, config.optim.groups, config.optim.decay)
         )
+        self.log.say(self.train_step.table)
         with MetricsLog(self.workdir / METRICS, start or None) as self.metrics:
             self._repaired(self.metrics.repairs)
             if start == config.train.steps:
@@ -141,10 +160,13 @@ class Run:
     def _steps(self, state: TrainState, start: int) -> None:
         train, total = self.config.train, self.config.train.steps
         progress = Progress(self.log, start, total)
+        profile = Profile(self.workdir / FOLDER, train.profile)
         pending = None
         try:
             for step, batch in enumerate(self._batches(start), start=start + 1):
-                state, metrics = self.train_step(state, batch, jnp.asarray(step - 1, jnp.int32))
+                profile.before(step)
+                state, metrics = self.train_step.call(state, batch, jnp.asarray(step - 1, jnp.int32))
+                profile.after(step, metrics)
                 last = step == total
                 stopping = not last and self.to_stop()
                 due = step % train.probe_every == 0 or last
@@ -164,6 +186,7 @@ class Run:
                 if stopping:
                     raise PreemptedError(f"stopped at step {step} of {total} and saved: the same command goes on there")
         finally:
+            profile.close()
             progress.close()
 
     def _batches(self, start: int) -> Iterator[Any]:

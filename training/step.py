@@ -22,6 +22,9 @@ States = Any
 
 CarriedStep = Callable[[Params, States, Any], tuple[Sums, States]]
 
+KEEP_BARRIERS = {"xla_disable_hlo_passes": "cse_barrier_expander"}
+"""For XLA's CPU compiler, which else takes away what keeps a block apart from its recomputation, and merges the two."""
+
 FINE = -1
 """Value of `StepMetrics.bad` when everything is finite."""
 
@@ -84,13 +87,15 @@ def _summed(f: Callable[[Any], Any], parts: Any) -> Any:
     return lax.scan(lambda total, part: (jax.tree.map(jnp.add, total, f(part)), None), zero, parts)[0]
 
 
-def make_train_step(program: Program) -> Callable[[TrainState, Any, jax.Array], tuple[TrainState, StepMetrics]]:
+def make_train_step(program: Program) -> jax.stages.Wrapped:
     """(state, batch over seeds, number of updates done) -> (state, metrics). The old state is given away."""
 
-    model, parts = program.config.model, program.config.train.accumulate
+    model, train = program.config.model, program.config.train
+    parts = train.accumulate
 
     def forward(params, batch, key, count):
-        output = nnx.merge(program.graphdef, params)(features(program, batch["inputs"]), batch["lengths"], key=key)
+        inputs = features(program, batch["inputs"])
+        output = nnx.merge(program.graphdef, params)(inputs, batch["lengths"], key=key, remat=train.remat)
         sums = score_labels(output.logits, batch["labels"], None)
         return sums.loss.sum() / count, (sums.correct.sum() / count, output.moments)
 
@@ -126,7 +131,8 @@ def make_train_step(program: Program) -> Callable[[TrainState, Any, jax.Array], 
         params, stats, opt, alive, metrics = map_seeds(one_seed, old, state.alive, batch, seeds)
         return state._replace(params=params, stats=stats, opt=opt, alive=alive), metrics
 
-    return jax.jit(train_step, donate_argnums=0)
+    barriers = KEEP_BARRIERS if train.remat and jax.default_backend() == "cpu" else None
+    return jax.jit(train_step, donate_argnums=0, compiler_options=barriers)
 
 
 def make_eval_step(program: Program, every: int = 1) -> Callable[[Params, Stats, Any], Sums]:

@@ -23,8 +23,8 @@ RESULTS = "results.json"
 LOG = "train.log"
 CHECKPOINTS = "checkpoints"
 
-MAY_DIFFER = {"on_nonfinite"}
-"""Keys that a resumed run may change."""
+MAY_DIFFER = {"on_nonfinite", "compile_cache", "train.profile"}
+"""Keys that a resumed run may change: they change no number of a step."""
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "ml_collections", "tensorflow-datasets")
 
