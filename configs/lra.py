@@ -11,10 +11,10 @@ A look at the same program in seconds, on a sample made in memory:
     python train.py --config=configs/lra.py:task=listops,layer=rotrnn,smoke --workdir=runs/smoke
 
 Keys after the colon: task (listops | text | retrieval | image | pathfinder | pathx | path256), layer (rotrnn | lru | s5
-| mru | dense | attention | linear_attention | mlp), preset (clean | published), depth, real_state_size, direction (forward |
-bidirectional), seeds (3, 0:3 or 0+4+7), smoke. Every other key by --config.group.key=value. `--print` shows what they
-resolve to, and the published number. real_state_size is how many real numbers a layer carries in each direction: by it
-layers are compared, as `state_size` counts complex modes in some.
+| mru | dense | attention | linear_attention | mlp), preset (clean | published), depth, real_state_size, direction
+(forward | bidirectional), seeds (3, 0:3 or 0+4+7), smoke. Every other key by --config.group.key=value. `--print` shows
+what they resolve to, and the published number. real_state_size is how many real numbers a layer carries in each
+direction: by it layers are compared, as `state_size` counts complex modes in some.
 
 preset=clean is a sound schedule and masks that leave padding out of everything; Text is selected on 2,500 of the
 training reviews. preset=published is what the published code does (configs/experiment.py): only its numbers may stand

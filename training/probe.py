@@ -19,8 +19,8 @@ stationary energy that a zero start reaches (1 for a stationary start). gain x a
 state_energy x sum g_h(0) s_h / sum g_h(0), exactly.
 
 A layer whose energy does not split this way (MRU: E_h the mean of |S_t^h|_F^2, g_h = n, s_h = 1; dense: E_h the mean of
-|x_i|^2 over time, g_h = |B_i|^2, what one white input brings, s_h = 1) has null for the last four, one without a state has null for all. What a layer logs besides (MRU: max_element, max_log_norm, log10_cond)
-stands under its own name.
+|x_i|^2 over time, g_h = |B_i|^2, what one white input brings, s_h = 1) has null for the last four, one without a state
+has null for all. What a layer logs besides (MRU: max_element, max_log_norm, log10_cond) stands under its own name.
 """
 
 from typing import Any
