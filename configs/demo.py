@@ -10,7 +10,7 @@ each layer.
 from ml_collections import ConfigDict
 
 from configs.argument import parse_argument
-from configs.layers import MODEL, OPTIM, options_of
+from configs.layers import MESH, MODEL, OPTIM, options_of
 
 STEPS = 400
 SEEDS = (0, 1, 2)
@@ -79,6 +79,7 @@ def get_config(argument: str | None = None) -> ConfigDict:
                 "eval_every": STEPS,
                 "checkpoint_every": 100,
             },
+            "mesh": {**MESH},
             "on_nonfinite": "stop",
             "published": "",
         }

@@ -3,7 +3,7 @@
 from ml_collections import ConfigDict
 
 from configs.argument import parse_argument
-from configs.layers import MODEL, OPTIM, OPTIONS, options_of
+from configs.layers import MESH, MODEL, OPTIM, OPTIONS, options_of
 from configs.published import LENGTHS, TRAINING_RECORDS, Row, published_padding, row_of
 
 KEYS = {"task": str, "layer": str, "depth": int, "direction": str, "seeds": tuple, "preset": str, "smoke": bool}
@@ -80,6 +80,7 @@ def _config(task: str, layer: str, row: Row, seeds: tuple[int, ...], choices: di
             "eval_every": per_epoch,
             "checkpoint_every": per_epoch,
         },
+        "mesh": {**MESH},
         "on_nonfinite": "stop",
         "published": row["published"],
     }

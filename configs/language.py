@@ -4,7 +4,7 @@ from ml_collections import ConfigDict
 
 from configs.argument import parse_argument
 from configs.experiment import SMOKE_TRAIN
-from configs.layers import MODEL, OPTIM, options_of
+from configs.layers import MESH, MODEL, OPTIM, options_of
 
 KEYS = {"task": str, "model": str, "variant": str, "position": str, "lr": float, "seeds": tuple, "smoke": bool}
 
@@ -112,6 +112,7 @@ def language_config(task: str, model: Model, training: dict, choices: dict) -> d
             "eval_every": tenth,
             "checkpoint_every": tenth,
         },
+        "mesh": {**MESH},
         "on_nonfinite": "continue",
         "published": "",
     }

@@ -73,6 +73,9 @@ MODEL = {"norm": "layer", "bn_momentum": 0.95, "padding": "full", "backbone": "s
 OPTIM = {"schedule": "clean", "decay": "clean", "lr_min": 0.0, "b2": 0.999, "clip": 0.0}
 """The rest of a model and of its optimiser, as they are unless a config says otherwise."""
 
+MESH = {"batch": 0, "seeds": 1, "sequence": 1}
+"""Devices split the batch, unless a run asks for more of them to share its seeds or the time of its sequences."""
+
 OPTIONS = {
     "rotrnn": ROTRNN,
     "lru": LRU,

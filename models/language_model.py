@@ -13,6 +13,7 @@ from models.contract import Layer, State
 from models.norm import Stats
 from models.padding import Padding
 from models.sequence import Output
+from models.split_time import call_layer
 from scans import Mask, project
 
 EPS = 1e-5
@@ -49,7 +50,7 @@ class Sublayer(nnx.Module):
         probe: tuple[int, ...] | None = None,
     ) -> SublayerOutput:
         """As `models.block.Block`, with the state that the layer starts from and without moments."""
-        y, state, diagnostics = self.layer(self.norm(h), state, mask=mask, probe=probe)
+        y, state, diagnostics = call_layer(self.layer, self.norm(h), state, mask, probe)
         h = h + drop(y, self.dropout, key, shared_over_time=False)
         if probe is not None:
             diagnostics = {**diagnostics, "finite": jnp.isfinite(h).all()}

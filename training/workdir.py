@@ -23,7 +23,7 @@ RESULTS = "results.json"
 LOG = "train.log"
 CHECKPOINTS = "checkpoints"
 
-MAY_DIFFER = {"on_nonfinite"}
+MAY_DIFFER = {"on_nonfinite", "mesh.batch", "mesh.seeds", "mesh.sequence"}
 """Keys that a resumed run may change."""
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "ml_collections", "tensorflow-datasets")
