@@ -67,12 +67,14 @@ def drawn(*shape, seed):
 def programs(case):
     """Value and gradients with time split, and whole; the arguments of both."""
     both = case.way == "bidirectional"
-    system = make_system(bidirectional=both, start_gain=case.start_gain)
+    system = make_system(bidirectional=both)
     h0 = drawn(*((2,) if both else ()), BATCH, 2 * MODES, seed=1) if case.h0 else None
     lengths = None if case.lengths is None else jnp.asarray(case.lengths)
     g = drawn(BATCH, STEPS, WIDTH, seed=2)
 
     def layer(system, u, h0, lengths, **options):
+        if case.start_gain:
+            system = system._replace(start_gain=(-jnp.expm1(2 * system.log_mag)) ** -0.5)
         return diagonal_layer(system, u, h0, mask=lengths, reverse=case.way == "backward", **options)
 
     def part(system, u, h0, lengths):
