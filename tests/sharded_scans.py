@@ -20,7 +20,7 @@ from scans.sharded import end_state, long_powers
 from tests.test_scans_diagonal import BATCH, MODES, WIDTH, make_system
 
 SHARDS, STEPS = 8, 48
-MESH = jax.make_mesh((SHARDS,), ("sequence",), axis_types=(AxisType.Auto,))
+
 
 # Nearly all the time is compilation; without optimisation it takes a seventh.
 jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
@@ -54,6 +54,10 @@ CASES = {
 }
 
 
+def mesh():
+    return jax.make_mesh((SHARDS,), ("sequence",), axis_types=(AxisType.Auto,))
+
+
 def error(found, expected):
     """The largest difference of any leaf, relative to its largest entry."""
     pairs = zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True)
@@ -84,7 +88,7 @@ def programs(case):
 
     over_time = P(None, "sequence")
     split = jax.shard_map(
-        part, mesh=MESH, in_specs=(P(), over_time, P(), P()), out_specs=(over_time, P()), check_vma=False
+        part, mesh=mesh(), in_specs=(P(), over_time, P(), P()), out_specs=(over_time, P()), check_vma=False
     )
 
     def loss(run, system, u, h0):
@@ -129,7 +133,7 @@ def matrix_errors():
     ):
         over_time = P(None, "sequence")
         split = jax.shard_map(
-            functools.partial(scan, method=method, axis="sequence"), mesh=MESH, in_specs=(over_time, P(), over_time),
+            functools.partial(scan, method=method, axis="sequence"), mesh=mesh(), in_specs=(over_time, P(), over_time),
             out_specs=(over_time, P()), check_vma=False,
         )  # fmt: skip
 
@@ -163,6 +167,7 @@ def collectives(name):
     """[operation, shape] of every exchange in the compiled value and gradient of a case."""
     split, _, arguments = programs(CASES[name])
     text = split.lower(*arguments).compile().as_text()
+    assert text is not None
     return re.findall(
         r"= (?:\()?(\w+\[[\d,]*\]).*? (all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute)\(", text
     )

@@ -222,7 +222,7 @@ class Run:
         if step % self.config.train.log_every == 0 or probe is not None or max(bad) > FINE:
             for seed, row, energy in zip(self.config.seeds, rows, energies, strict=True):
                 self._write(step, seed, "train", {"loss": None, **row, **energy})
-        return [self._describe(state, place, step, index) for place, index in enumerate(bad) if index > FINE]
+        return [self._describe(state, i, step, index) for i, index in enumerate(bad) if index > FINE]
 
     def _write(self, step: int, seed: int, split: str, values: dict[str, Any]) -> None:
         data = {"data": "smoke"} if self.config.data.smoke else {}
@@ -265,15 +265,15 @@ class Run:
             if is_first():
                 checkpoint.save(self.workdir / CHECKPOINTS, step, whole, meta)
 
-    def _describe(self, state: TrainState, place: int, step: int, index: int) -> str:
+    def _describe(self, state: TrainState, i: int, step: int, index: int) -> str:
         """Names what was not finite, and the first block at fault.
 
         The state still holds the seed's parameters of before that step, so its batch can be run through them again.
         """
-        seed, train = self.config.seeds[place], self.config.train
+        seed, train = self.config.seeds[i], self.config.train
         batch = training_batch(self.splits["train"], seed, step - 1, train.batch_size)
         blocks = fetch(self.mesh, self.probe_step(state.params, place(batch, replicated(self.mesh))))
-        broken = [f", first in the output of blocks/{i}" for i, d in enumerate(blocks) if not d["finite"][place]]
+        broken = [f", first in the output of blocks/{depth}" for depth, d in enumerate(blocks) if not d["finite"][i]]
         tensor = tensor_names(state)[index]
         return f"seed {seed}, step {step}: {tensor} is not finite{broken[0] if broken else ''}"
 

@@ -91,7 +91,7 @@ def place_batch(mesh: Mesh, batch: Batch, share: Share, *, seeds: bool) -> dict[
         if time_at.get(name, values.ndim) < values.ndim:
             spec[time_at[name]] = TIME
 
-        def part(index: tuple[slice, ...]) -> np.ndarray:
+        def part(index: Any) -> np.ndarray:
             own = [
                 slice(*(edge - mine.start for edge in wanted.indices(size)[:2]))
                 for wanted, mine, size in zip(index, slices, whole, strict=False)

@@ -86,7 +86,7 @@ def _summed(f: Callable[[Any], Any], parts: Any) -> Any:
     return lax.scan(lambda total, part: (jax.tree.map(jnp.add, total, f(part)), None), zero, parts)[0]
 
 
-def make_train_step(program: Program) -> Callable[[TrainState, Any, jax.Array], tuple[TrainState, StepMetrics]]:
+def make_train_step(program: Program) -> Callable[[TrainState, Any, Any], tuple[TrainState, StepMetrics]]:
     """(state, batch over seeds, number of updates done) -> (state, metrics). The old state is given away."""
 
     model, parts = program.config.model, program.config.train.accumulate

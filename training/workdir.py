@@ -32,8 +32,8 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "ml_c
 def claim(workdir: Path, config: ExperimentConfig, facts: dict[str, Any]) -> list[str]:
     """Makes the folder and writes config.json with `facts` (data_sha256 among them), or checks the one that is there.
 
-    Returns lines to be said (a resume on other cores, devices or another mesh). Raises ConfigError for a folder of another config
-    (naming the keys that differ) or of other data, or one that cannot be written.
+    Returns lines to be said (a resume on other cores, devices or another mesh). Raises ConfigError for a folder of
+    another config (naming the keys that differ) or of other data, or one that cannot be written.
     """
     try:
         workdir.mkdir(parents=True, exist_ok=True)
