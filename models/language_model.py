@@ -13,7 +13,7 @@ from models.contract import Layer, State
 from models.norm import Stats
 from models.padding import Padding
 from models.sequence import Output
-from models.split_time import call_layer
+from models.split_time import call_layer, on_parts, splits_time
 from scans import Mask, project
 
 EPS = 1e-5
@@ -106,7 +106,7 @@ class LanguageModel(nnx.Module):
             h, block_state, found = block(h, mask, block_state, key=block_key, probe=probe)
             diagnostics.append(found)
             after.append(block_state)
-        return Output(self._logits(h), diagnostics, (None,) * len(self.blocks), tuple(after))
+        return Output(self._logits(h, splits_time(probe)), diagnostics, (None,) * len(self.blocks), tuple(after))
 
     def step(self, token: Int[Array, " B"], state: States) -> tuple[Float[Array, "B tokens"], States]:
         """Logits of the token after `token`, and the state with `token` in it; dropout off."""
@@ -116,5 +116,11 @@ class LanguageModel(nnx.Module):
             after.append(block_state)
         return self._logits(h), tuple(after)
 
-    def _logits(self, h: Float[Array, "*axes D"]) -> Float[Array, "*axes tokens"]:
-        return project(self.norm(h), self.embedding[...].T)
+    def _logits(self, h: Float[Array, "*axes D"], split: bool = False) -> Float[Array, "*axes tokens"]:
+        """split: time is split over devices; as one matrix of all steps the product would be brought together."""
+
+        def read(embedding, h, _=None):
+            return project(h, embedding.T)
+
+        embedding, h = self.embedding[...], self.norm(h)
+        return on_parts(read, embedding, h) if split else read(embedding, h)
