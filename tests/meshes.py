@@ -15,8 +15,11 @@ import sys
 import jax
 import numpy as np
 
-from tests.tiny import TASK, fresh, stacked_batch, tiny_config, tiny_split
-from training.config import ExperimentConfig, MeshConfig
+from configs import shakespeare_char
+from data.spec import NO_LABEL, InputKind, TaskKind, TaskSpec
+from models.build import Backbone
+from tests.tiny import TASK, fresh_of, stacked_batch, tiny_config, tiny_split
+from training.config import ExperimentConfig, MeshConfig, from_config_dict
 from training.errors import PreemptedError
 from training.loop import train
 from training.mesh import fetch, make_mesh, place, place_batch, share_of, split_seeds, using
@@ -34,15 +37,29 @@ LAYERS = {
 }
 
 
+TEXT = TaskSpec("text", TaskKind.LANGUAGE, InputKind.TOKENS, input_width=11, length=12, classes=11)
+
+
+def text_batch(step: int):
+    """Random tokens, of one seed; one text is shorter."""
+    tokens = np.random.default_rng(step).integers(0, 11, (1, BATCH, TEXT.length + 1), np.int32)
+    lengths = np.full((1, BATCH), TEXT.length, np.int32)
+    lengths[0, 0] = 5
+    labels = np.where(np.arange(TEXT.length) < lengths[..., None], tokens[..., 1:], NO_LABEL)
+    return {"inputs": tokens[..., :-1], "lengths": lengths, "labels": labels}
+
+
 def stepped(config: ExperimentConfig, shape: MeshConfig):
     """Losses of all steps and the parameters after them; the text of the compiled step."""
     config = dataclasses.replace(config, mesh=shape)
-    program, state = fresh(config)
+    text_model = config.model.backbone is Backbone.LANGUAGE
+    program, state = fresh_of(config, TEXT if text_model else TASK)
     mesh = make_mesh(BATCH, "batch", shape)
     share = share_of(mesh, len(config.seeds), BATCH)
     step, losses = make_train_step(program), []
     state = place(state, split_seeds(mesh))
-    batches = [place_batch(mesh, stacked_batch(SPLIT, config.seeds, i, BATCH), share, seeds=True) for i in range(STEPS)]
+    drawn = [text_batch(i) if text_model else stacked_batch(SPLIT, config.seeds, i, BATCH) for i in range(STEPS)]
+    batches = [place_batch(mesh, batch, share, seeds=True) for batch in drawn]
     with jax.set_mesh(mesh):
         text = step.lower(state, batches[0], np.int32(0)).compile().as_text()
     for i, batch in enumerate(batches):
@@ -62,11 +79,18 @@ def gathered(text):
     return max((math.prod(int(n) for n in dims.split(",") if n) for dims in found), default=0)
 
 
+def config_of(layer: str) -> ExperimentConfig:
+    """Of one of LAYERS, or of a language model of an MRU and an MLP."""
+    if layer == "language":
+        return from_config_dict(shakespeare_char.get_config("model=small_mru,seeds=0,smoke"))
+    return tiny_config(layer, {"seeds": (0,), "train.batch_size": BATCH, **LAYERS[layer]})
+
+
 def split_time():
     """Time split in three, records in two."""
     result = {}
-    for layer, changes in LAYERS.items():
-        config = tiny_config(layer, {"seeds": (0,), "train.batch_size": BATCH, **changes})
+    for layer in (*LAYERS, "language"):
+        config = config_of(layer)
         (found, text), (expected, _) = stepped(config, MeshConfig(batch=2, sequence=3)), stepped(config, ONE)
         result[layer] = [difference(found, expected), gathered(text)]
     return result

@@ -21,7 +21,7 @@ def found(tmp_path_factory):
     return json.loads(on_devices(8, "meshes.py", tmp_path_factory.mktemp("runs")).splitlines()[-1])
 
 
-@pytest.mark.parametrize("layer", meshes.LAYERS)
+@pytest.mark.parametrize("layer", [*meshes.LAYERS, "language"])
 def test_time_and_records_on_six_devices_give_what_one_gives(found, layer):
     """In float32; and the step gathers nothing of the size of an activation, (B/2) T D."""
     difference, gathered = found["split"][layer]
