@@ -8,6 +8,7 @@ are not bit for bit those of one device; "compiled": how often the step was comp
 import dataclasses
 import json
 import math
+import os
 import pathlib
 import re
 import sys
@@ -35,6 +36,8 @@ LAYERS = {
     "s5": {"model.dropout": 0.2},
     "mru": {},
 }
+if not os.environ.get("LINREC_TEST_ALL"):
+    LAYERS = {"rotrnn": LAYERS["rotrnn"]}
 
 
 TEXT = TaskSpec("text", TaskKind.LANGUAGE, InputKind.TOKENS, input_width=11, length=12, classes=11)

@@ -11,7 +11,7 @@ from scans import diagonal_layer
 from tests import sharded_scans
 from tests.test_scans_diagonal import BATCH, MODES, WIDTH, make_system
 
-EXACT = {*sharded_scans.CASES, "matrix", "matrix_associative", "matrix_scaled"}
+EXACT = {*sharded_scans.CASES, "matrix", "matrix_scaled"}
 
 
 @pytest.fixture(scope="module")
@@ -31,14 +31,14 @@ def test_long_powers_keep_their_digits(found):
     assert found["end_state"] < 2e-5
 
 
-@pytest.mark.parametrize("name", ["forward", "bidirectional"])
+@pytest.mark.parametrize("name", ["backward", "bidirectional_chunked"])
 def test_nothing_as_long_as_time_is_exchanged(found, name):
     """Gathered are the end states (S, B, 2N); gradients of the system and of h0 are summed."""
     sizes = {}
     for shape, operation in found["collectives"][name]:
         dims = [int(n) for n in shape[shape.index("[") + 1 : -1].split(",") if n]
         sizes.setdefault(operation, []).append(math.prod(dims))
-    ways = 2 if name == "bidirectional" else 1
+    ways = 2 if name.startswith("bidirectional") else 1
     assert sizes["all-gather"] == [sharded_scans.SHARDS * BATCH * 2 * MODES] * ways
     assert sizes.keys() <= {"all-gather", "all-reduce", "reduce-scatter"}
     assert max(map(max, sizes.values())) < sharded_scans.STEPS * BATCH * WIDTH
