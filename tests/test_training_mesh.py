@@ -29,8 +29,11 @@ def test_time_and_records_on_six_devices_give_what_one_gives(found, layer):
     assert gathered < meshes.BATCH // 2 * meshes.TASK.length * 16
 
 
-def test_seeds_on_two_devices_give_the_bits_of_one(found):
-    assert found["seeds"] == []
+def test_seeds_on_two_devices_give_what_one_gives(found):
+    """Not the bits: a program of several devices is compiled otherwise. They exchange nothing."""
+    difference, exchanges = found["seeds"]
+    assert difference < 2e-4
+    assert exchanges == 0
 
 
 def test_a_run_goes_on_with_another_mesh(found):
