@@ -17,6 +17,12 @@ FLAGS = flags.FLAGS
 config_flags.DEFINE_config_file("config", None, "configs/FAMILY.py:key=value,...", lock_config=True)
 flags.DEFINE_string("workdir", None, "Folder of the run.")
 flags.DEFINE_string("data_dir", None, "Folder of prepared data; default $LINREC_DATA or ~/.cache/linrec.")
+flags.DEFINE_bool(
+    "distributed", False, "One of several processes; SLURM, a TPU pod, Open MPI or Kubernetes knows them."
+)
+flags.DEFINE_string("coordinator", None, "HOST:PORT of process 0, where nothing else knows of the processes.")
+flags.DEFINE_integer("processes", None, "How many there are.")
+flags.DEFINE_integer("process", None, "Which of them this is, from 0.")
 flags.DEFINE_bool("print", False, "Show what would be run, and stop.")
 
 
@@ -24,6 +30,11 @@ def main(argv: Sequence[str]) -> None:
     """Flags -> one call."""
     cli.parse(argv)
     cli.require(FLAGS, "config", *([] if FLAGS.print else ["workdir"]))
+    processes = FLAGS.coordinator, FLAGS.processes, FLAGS.process
+    if FLAGS.distributed or processes != (None,) * 3:
+        from training.distributed import join
+
+        join(*processes)
     from training.config import from_config_dict
     from training.describe import describe, warn_unused_gpu
     from training.loop import train

@@ -3,7 +3,7 @@
 from ml_collections import ConfigDict
 
 from configs.argument import parse_argument
-from configs.layers import MODEL, OPTIM, OPTIONS, TRAIN, options_of, resize_state
+from configs.layers import MESH, MODEL, OPTIM, OPTIONS, TRAIN, options_of, resize_state
 from configs.published import LENGTHS, TRAINING_RECORDS, Row, published_padding, row_of
 
 KEYS = {
@@ -91,6 +91,7 @@ def _config(task: str, layer: str, row: Row, seeds: tuple[int, ...], choices: di
             "eval_every": per_epoch,
             "checkpoint_every": per_epoch,
         },
+        "mesh": {**MESH},
         "on_nonfinite": "stop",
         "compile_cache": "",
         "published": row["published"],

@@ -83,6 +83,9 @@ OPTIM = {"schedule": "clean", "decay": "clean", "lr_min": 0.0, "b2": 0.999, "cli
 TRAIN = {"accumulate": 1, "remat": False, "profile": ()}
 """The rest of a model, of its optimiser and of training, as they are unless a config says otherwise."""
 
+MESH = {"batch": 0, "seeds": 1, "sequence": 1}
+"""Devices split the batch, unless a run asks for more of them to share its seeds or the time of its sequences."""
+
 OPTIONS = {
     "rotrnn": ROTRNN,
     "lru": LRU,

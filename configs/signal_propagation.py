@@ -23,7 +23,7 @@ The mean over draws is 5.4 million (`theory.signal_propagation.log_s(32, 39)`). 
 from ml_collections import ConfigDict
 
 from configs.argument import parse_argument
-from configs.layers import MODEL, OPTIM, TRAIN, options_of
+from configs.layers import MESH, MODEL, OPTIM, TRAIN, options_of
 
 STATE = 64
 """Real numbers in the state of every layer."""
@@ -84,6 +84,7 @@ def get_config(argument: str | None = None) -> ConfigDict:
                 "eval_every": steps // 2,
                 "checkpoint_every": steps // 2,
             },
+            "mesh": {**MESH},
             "on_nonfinite": "continue",
             "compile_cache": "",
             "published": "",

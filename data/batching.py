@@ -22,15 +22,19 @@ def steps_per_epoch(split: Split, batch_size: int) -> int:
     return len(split) // batch_size
 
 
-def training_batch(split: Split, seed: int, step: int, batch_size: int) -> Batch:
-    """Batch number `step` of the data order of `seed`; a pure function of its arguments.
+WHOLE = slice(None)
+"""All records of a batch."""
+
+
+def training_batch(split: Split, seed: int, step: int, batch_size: int, rows: slice = WHOLE) -> Batch:
+    """Batch number `step` of the data order of `seed`, or only its `rows`; a pure function of its arguments.
 
     Every epoch is a permutation of its own, Generator(Philox(key=[seed, epoch])).permutation(n); its last incomplete
     batch is dropped. Raises DataError for a batch size outside 1..n.
     """
     epoch, position = divmod(step, steps_per_epoch(split, batch_size))
     order = _epoch_order(seed, epoch, len(split))
-    return split.gather(order[position * batch_size : (position + 1) * batch_size])
+    return split.gather(order[position * batch_size : (position + 1) * batch_size][rows])
 
 
 @lru_cache(maxsize=64)  # one permutation for each of the seeds that train together
@@ -39,10 +43,11 @@ def _epoch_order(seed: int, epoch: int, records: int) -> np.ndarray:
     return np.random.Generator(np.random.Philox(key=key)).permutation(records)
 
 
-def evaluation_batches(split: Split, batch_size: int) -> Iterator[Batch]:
-    """Every record once, in order. The last batch is filled up with copies of weight 0, so that shapes stay fixed."""
+def evaluation_batches(split: Split, batch_size: int, rows: slice = WHOLE) -> Iterator[Batch]:
+    """Every record once, in order, or those that are `rows` of a batch. The last batch is filled up with copies of
+    weight 0, so that shapes stay fixed."""
     for start in range(0, len(split), batch_size):
-        indices = np.arange(start, start + batch_size)
+        indices = np.arange(start, start + batch_size)[rows]
         valid = indices < len(split)
         yield {**split.gather(np.where(valid, indices, 0)), "weight": valid.astype(np.float32)}
 
@@ -56,18 +61,22 @@ class _SeedBatches:
     batch_size: int
     start: int
     stop: int
+    rows: slice
 
     def __len__(self) -> int:
         return self.stop - self.start
 
     def __getitem__(self, index: int) -> Batch:
         step = self.start + index
-        batches = [training_batch(self.split, seed, step, self.batch_size) for seed in self.seeds]
+        batches = [training_batch(self.split, seed, step, self.batch_size, self.rows) for seed in self.seeds]
         return {key: np.stack([batch[key] for batch in batches]) for key in batches[0]}
 
 
-def seed_batches(split: Split, seeds: tuple[int, ...], batch_size: int, start: int, stop: int) -> Iterator[Batch]:
-    """The training batches of steps start..stop-1, stacked over seeds (S, B, ...); grain prefetches whole batches.
+def seed_batches(
+    split: Split, seeds: tuple[int, ...], batch_size: int, start: int, stop: int, rows: slice = WHOLE
+) -> Iterator[Batch]:
+    """The training batches of steps start..stop-1, or their `rows`, stacked over seeds (S, B, ...); grain prefetches
+    them.
 
     Raises DataError for a batch size outside 1..n.
     """
@@ -76,6 +85,6 @@ def seed_batches(split: Split, seeds: tuple[int, ...], batch_size: int, start: i
         return iter(())
     import grain  # it imports JAX, which listing and preparing data do not need
 
-    source = _SeedBatches(split, seeds, batch_size, start, stop)
+    source = _SeedBatches(split, seeds, batch_size, start, stop, rows)
     options = grain.ReadOptions(num_threads=1, prefetch_buffer_size=PREFETCHED_BATCHES)
     return iter(grain.MapDataset.source(source).to_iter_dataset(options))

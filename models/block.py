@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 from models.contract import Layer
 from models.norm import BatchNorm, Moments, Norm
 from models.precision import dense
+from models.split_time import call_layer
 from scans import Choice, Mask, like_activations, step_mask
 
 
@@ -109,7 +110,7 @@ class Block(nnx.Module):
             normed, moments = self.norm(x, step_mask(mask, x.shape[1]), moments)
         else:
             normed, moments = like_activations(self.norm(x), x), None
-        h, _, diagnostics = self.layer(normed, mask=mask, probe=probe)
+        h, _, diagnostics = call_layer(self.layer, normed, None, mask, probe)
         x = x + self.mix(h, key)
         if probe is not None:
             diagnostics = {**diagnostics, "finite": jnp.isfinite(x).all()}

@@ -15,6 +15,7 @@ from models.norm import Stats
 from models.padding import Padding
 from models.precision import Precision
 from models.sequence import Output
+from models.split_time import call_layer, on_parts, splits_time
 from scans import Mask, like_activations, project
 
 EPS = 1e-5
@@ -51,7 +52,7 @@ class Sublayer(nnx.Module):
         probe: tuple[int, ...] | None = None,
     ) -> SublayerOutput:
         """As `models.block.Block`, with the state that the layer starts from and without moments."""
-        y, state, diagnostics = self.layer(self._normed(h), state, mask=mask, probe=probe)
+        y, state, diagnostics = call_layer(self.layer, self._normed(h), state, mask, probe)
         h = h + drop(y, self.dropout, key, shared_over_time=False)
         if probe is not None:
             diagnostics = {**diagnostics, "finite": jnp.isfinite(h).all()}
@@ -121,7 +122,7 @@ class LanguageModel(nnx.Module):
             h, block_state, found = run(h, state=block_state, key=block_key)
             diagnostics.append(found)
             after.append(block_state)
-        return Output(self._logits(h), diagnostics, (None,) * len(self.blocks), tuple(after))
+        return Output(self._logits(h, splits_time(probe)), diagnostics, (None,) * len(self.blocks), tuple(after))
 
     def step(self, token: Int[Array, " B"], state: States) -> tuple[Float[Array, "B tokens"], States]:
         """Logits of the token after `token`, and the state with `token` in it; dropout off."""
@@ -134,5 +135,11 @@ class LanguageModel(nnx.Module):
     def _embedded(self, tokens: Int[Array, "*axes"]) -> Float[Array, "*axes D"]:
         return self.precision.cast(self.embedding[...][tokens])
 
-    def _logits(self, h: Float[Array, "*axes D"]) -> Float[Array, "*axes tokens"]:
-        return project(like_activations(self.norm(h), h), self.embedding[...].T)
+    def _logits(self, h: Float[Array, "*axes D"], split: bool = False) -> Float[Array, "*axes tokens"]:
+        """split: time is split over devices; as one matrix of all steps the product would be brought together."""
+
+        def read(embedding, h, _=None):
+            return project(h, embedding.T)
+
+        embedding, h = self.embedding[...], like_activations(self.norm(h), h)
+        return on_parts(read, embedding, h) if split else read(embedding, h)

@@ -21,12 +21,13 @@ from s5 import S5, S5Config
 class LayerSpec:
     """How a registered layer is made: options -> config (which refuses bad ones) -> module.
 
-    roles: what each of its parameters is for, by name.
+    roles: what each of its parameters is for, by name. splits_time: whether devices can share a sequence.
     """
 
     config: type
     module: Callable[..., Layer]
     roles: dict[str, Role]
+    splits_time: bool = False
 
     def build(self, width: int, options: dict[str, Any], rngs: nnx.Rngs) -> Layer:
         """A layer of model width `width`. Raises ValueError with the numbers for sizes that do not fit."""
@@ -57,19 +58,25 @@ def _roles(
 
 LAYERS: dict[str, LayerSpec] = {
     "rotrnn": LayerSpec(
-        RotRNNConfig, RotRNN, _roles("gamma_log theta theta_log", "B", "C C_backward", "D", constant="xi", basis="M")
+        RotRNNConfig,
+        RotRNN,
+        _roles("gamma_log theta theta_log", "B", "C C_backward", "D", constant="xi", basis="M"),
+        splits_time=True,
     ),
     "lru": LayerSpec(
         LRUConfig,
         LRU,
         _roles("nu_log theta_log gamma_log", "B_re B_im", "C_re C_im C_backward_re C_backward_im", "D"),
+        splits_time=True,
     ),
-    "s5": LayerSpec(S5Config, S5, _roles("Lambda_re Lambda_im", "B", "C C1 C2", "D", step_size="log_step")),
-    "mru": LayerSpec(MRUConfig, MRU, _roles(elements="W_in", projection="W_down W_out")),
+    "s5": LayerSpec(
+        S5Config, S5, _roles("Lambda_re Lambda_im", "B", "C C1 C2", "D", step_size="log_step"), splits_time=True
+    ),
+    "mru": LayerSpec(MRUConfig, MRU, _roles(elements="W_in", projection="W_down W_out"), splits_time=True),
     "dense": LayerSpec(DenseConfig, Dense, _roles("W", "B", "C", "D")),
     "attention": LayerSpec(AttentionConfig, Attention, _roles(projection="W_q W_k W_v W_out W_turn")),
     "linear_attention": LayerSpec(LinearAttentionConfig, LinearAttention, _roles(projection="W_q W_k W_v W_out")),
-    "mlp": LayerSpec(MLPConfig, MLP, _roles(projection="W_in W_out")),
+    "mlp": LayerSpec(MLPConfig, MLP, _roles(projection="W_in W_out"), splits_time=True),
 }
 
 

@@ -19,6 +19,7 @@ from scans import (
     mean_at_times,
     project,
     scaled_matrix_scan,
+    time_axis,
 )
 
 
@@ -101,13 +102,13 @@ class MRU(nnx.Module):
     ) -> tuple[MRUState, MRUState]:
         """All states (with a time axis behind the batch axis), and the last."""
         if self.config.state_scan is StateScan.PLAIN:
-            s, s_last = matrix_scan(m, None if state is None else state.s, reset=reset)
+            s, s_last = matrix_scan(m, None if state is None else state.s, reset=reset, axis=time_axis())
             return MRUState(s, None), MRUState(s_last, None)
         start = None
         if state is not None:
             assert state.log_scale is not None, "check_call refuses it"
             start = ScaledMatrix(state.s, state.log_scale)
-        states, last = scaled_matrix_scan(m, start, reset=reset)
+        states, last = scaled_matrix_scan(m, start, reset=reset, axis=time_axis())
         return MRUState(*states), MRUState(*last)
 
 

@@ -15,10 +15,12 @@ from scans.held import held_system
 from scans.linear import linear_scan
 from scans.matrix import ScaledMatrix, matrix_scan, scaled_matrix_scan
 from scans.projection import is_low, like_activations, project
+from scans.sharded import TIME, time_axis
 from scans.streaming import DiagonalRecurrence, DiagonalState
 from scans.system import DiagonalSystem
 
 __all__ = [
+    "TIME",
     "Choice",
     "DiagonalRecurrence",
     "DiagonalState",
@@ -42,4 +44,5 @@ __all__ = [
     "project",
     "scaled_matrix_scan",
     "step_mask",
+    "time_axis",
 ]

@@ -20,6 +20,7 @@ from scans.choice import ScanMethod
 from scans.linear import linear_scan
 from scans.projection import project
 from scans.sequential import product, recurrence, to_complex, to_split
+from scans.sharded import Part
 from scans.system import DiagonalSystem
 
 LONGEST = 8
@@ -97,10 +98,12 @@ def chunked_layer(
     started: Bool[Array, " B"] | None,
     chunk: int,
     method: ScanMethod,
+    part: Part | None,
 ) -> tuple[Float[Array, "B T D"], Float[Array, "*dirs B W"]]:
     """y without the zeros at padded steps, and the state after the last processed valid step; see `diagonal_layer`.
 
-    u is 0 at padded steps. reset: one flag a chunk. method: of the recurrence between chunks.
+    u is 0 at padded steps. reset: one flag a chunk. method: of the recurrence between chunks. part: of time, if other
+    devices have others; it has no tail.
     """
     batch, steps, width = u.shape
     whole = steps // chunk
@@ -110,11 +113,18 @@ def chunked_layer(
     parts, direct = [], jnp.diag(jnp.tile(system.d, chunk))
     for index, backward in enumerate((False, True) if system.bidirectional else (reverse,)):
         here = way(system, chunk, backward=backward, second=index == 1)
-        start = _start(system, u, h0[index] if system.bidirectional and h0 is not None else h0, started, backward)
+        start, marks = h0[index] if system.bidirectional and h0 is not None else h0, started
+        if part is not None:
+            part = part._replace(backward=backward)
+            marks = marks if marks is not None or start is None else jnp.ones(batch, bool)
+            start, marks = part.start(system, batch, start, marks)
+        start = _start(system, u, start, marks, backward)
         passes = _backward_states if backward else _forward_states
-        entering = passes(system, here, u_whole, u_tail, start, _keep(reset, backward, u.dtype), method)
+        entering = passes(system, here, u_whole, u_tail, start, _keep(reset, backward, u.dtype), method, part)
         if lengths is not None and not backward:
             entering = entering._replace(last=_state_after(system, here, u, entering, lengths, chunk))
+        if part is not None:
+            entering = entering._replace(last=part.last(entering.last))
         direct += here.direct
         out_tail = here.out[:, chunk * width - tail :] if backward else here.out[:, :tail]
         parts.append((entering, here.out, out_tail))
@@ -137,10 +147,14 @@ def _forward_states(
     h0: Float[Array, "B W"],
     keep: Float[Array, "_ B 1"] | None,
     method: ScanMethod,
+    part: Part | None,
 ) -> Entering:
     chunk = here.into.shape[0] // system.b_re.shape[1]
     rest = u_tail.shape[1] // system.b_re.shape[1]
-    after, last = _between(system, chunk, project(u_whole, here.into), h0, keep, method, reverse=False)
+    v = project(u_whole, here.into)
+    if part is not None:
+        h0 = part.entering(system, v, h0, chunk)
+    after, last = _between(system, chunk, v, h0, keep, method, reverse=False)
     before = jnp.concatenate([h0[None], after])
     if keep is not None:
         before = before * jnp.pad(keep, ((0, before.shape[0] - keep.shape[0]), (0, 0), (0, 0)), constant_values=1)
@@ -158,13 +172,17 @@ def _backward_states(
     h0: Float[Array, "B W"],
     keep: Float[Array, "_ B 1"] | None,
     method: ScanMethod,
+    part: Part | None,
 ) -> Entering:
     chunk = here.into.shape[0] // system.b_re.shape[1]
     rest = u_tail.shape[1] // system.b_re.shape[1]
     first = h0
     if rest:
         first = _moved(system, rest, h0) + project(u_tail, here.into[: u_tail.shape[1]])
-    after, last = _between(system, chunk, project(u_whole, here.into), first, keep, method, reverse=True)
+    v = project(u_whole, here.into)
+    if part is not None:
+        first = part.entering(system, v, first, chunk)
+    after, last = _between(system, chunk, v, first, keep, method, reverse=True)
     before = jnp.concatenate([after[1:], first[None]])[: u_whole.shape[0]]
     if keep is not None:
         before = before * keep[: u_whole.shape[0]]

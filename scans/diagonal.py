@@ -14,6 +14,7 @@ from scans.chunked import LONGEST, chunked_layer
 from scans.linear import linear_scan
 from scans.projection import is_low, like_activations, project
 from scans.sequential import read, recurrence, to_complex, to_split
+from scans.sharded import Part
 from scans.system import DiagonalSystem
 
 ROOM = 4096
@@ -32,6 +33,7 @@ def diagonal_layer(
     method: ScanMethod | str = ScanMethod.AUTO,
     chunk: int | None = None,
     states: str = "none",
+    axis: str | None = None,
 ) -> tuple[Any, ...]:
     """The layer y_t = Re(C x_t) + d u_t of a `DiagonalSystem` over whole sequences.
 
@@ -47,10 +49,12 @@ def diagonal_layer(
             reset, (B, ceil(T / chunk)), and a mask as lengths only.
         chunk: steps of a chunk, 1 to 8, with AUTO (which then chunks wherever the call allows) or CHUNKED (default 2).
         states: "none", or "all": append the states, complex (B, T, N); if bidirectional a pair (forward, backward).
+        axis: of a mesh that splits time into equal parts, inside a `jax.shard_map` over it (see `scans.sharded`): u,
+            mask (lengths only) and y are those of the part on this device, h0 and h_last those of the whole.
     Returns:
         y (B, T, D), the state after the last processed valid step (shaped as h0), and the states if asked for.
     Raises:
-        ValueError: for T = 0, an unknown choice, `reverse` with a bidirectional system, what chunks cannot do.
+        ValueError: for T = 0, an unknown choice, `reverse` with a bidirectional system, what chunks or parts cannot do.
     """
     if u.shape[1] == 0:
         raise ValueError(f"diagonal_layer: u has shape {u.shape}: at least one time step is needed")
@@ -63,18 +67,21 @@ def diagonal_layer(
     _check_start(system, u.shape[0], h0)
     if mask is not None and mask.ndim == 1:
         mask = jnp.clip(mask, 0, u.shape[1])
-    call = Call(system, u, h0, mask, reset, reverse, states)
+    call = Call(system, u, h0, mask, reset, reverse, states, axis)
+    if axis is not None and (why := call.unfit_for_parts()):
+        raise ValueError(f"diagonal_layer: time split over {axis}: {why}")
     method, chunk = choose(call, ScanMethod(method), chunk)
     flags = step_mask(mask, u.shape[1])
     if flags is not None:
         u = jnp.where(flags[..., None], u, 0)
-    paths = ()
+    paths, part = (), None if axis is None else Part(axis, reverse, mask, u.shape[1])
     if chunk > 1:
         y, h_last = chunked_layer(
-            system, u, h0, lengths=mask, reset=reset, reverse=reverse, started=started, chunk=chunk, method=method
-        )
+            system, u, h0, lengths=mask, reset=reset, reverse=reverse, started=started, chunk=chunk, method=method,
+            part=part,
+        )  # fmt: skip
     else:
-        y, h_last, paths = _by_step(call._replace(u=u), flags, started, method)
+        y, h_last, paths = _by_step(call._replace(u=u), flags, started, method, part)
     y = like_activations(y, u)
     if flags is not None:
         y = jnp.where(flags[..., None], y, 0)
@@ -100,12 +107,23 @@ class Call(NamedTuple):
     reset: Array | None
     reverse: bool
     states: str
+    axis: str | None = None
+
+    def unfit_for_parts(self) -> str | None:
+        """Why time cannot be split over devices, if it cannot."""
+        if self.reset is not None:
+            return "a reset"
+        if self.mask is not None and self.mask.ndim == 2:
+            return "a mask of flags: parts take lengths"
+        if self.mask is not None and (self.reverse or self.system.bidirectional) and self.h0 is not None:
+            return "a backward pass over padding that starts from a state"
+        return None
 
     @property
     def holds(self) -> bool:
         """Whether the recurrence has to hold or forget states. Behind the last valid step it need not hold one that
         nobody asks for: there are no inputs, and the state after that step can be picked out."""
-        if self.reset is not None or self.states != "none":
+        if self.reset is not None or self.states != "none" or (self.axis is not None and self.mask is not None):
             return True
         if self.mask is None:
             return False
@@ -129,9 +147,17 @@ class Call(NamedTuple):
             return "resets beside padding"
         return None
 
+    def whole_chunks(self, chunk: int) -> bool:
+        """Whether no chunk would lie on two devices."""
+        return self.axis is None or self.u.shape[1] % chunk == 0
+
 
 def _by_step(
-    call: Call, mask: Bool[Array, "B T"] | None, started: Bool[Array, " B"] | None, method: ScanMethod
+    call: Call,
+    mask: Bool[Array, "B T"] | None,
+    started: Bool[Array, " B"] | None,
+    method: ScanMethod,
+    part: Part | None,
 ) -> tuple[Float[Array, "B T D"], Float[Array, "*dirs B W"], tuple[Float[Array, "L R W"], ...]]:
     """y, the last state and all states of each direction, by the recurrence over every step; the states are whole
     (T, B, W) where the call asks for them.
@@ -150,9 +176,14 @@ def _by_step(
     for way, backward in enumerate((False, True) if system.bidirectional else (call.reverse,)):
         start = h0[way] if system.bidirectional and h0 is not None else h0
         flags = started if started is not None or start is None else jnp.ones(batch, bool)
+        here = None if part is None else part._replace(backward=backward)
+        if here is not None:
+            start, flags = here.start(system, batch, start, flags)
         timeline = Timeline.of(mask, call.reset, flags, backward, call.holds, segments)
-        h, h_last = _states(system, v, start, timeline, method)
-        if call.mask is not None and not call.holds and not backward:
+        h, h_last = _states(system, v, start, timeline, method, here)
+        if here is not None:
+            h_last = here.last(h_last)
+        elif call.mask is not None and not call.holds and not backward:
             h_last = _state_after(h, call.mask, start)
         y = y + _outputs(h, system.readout(way == 1), method, u.dtype)
         lasts.append(h_last)
@@ -191,7 +222,8 @@ def choose(call: Call, method: ScanMethod, chunk: int | None) -> tuple[ScanMetho
     match method:
         case ScanMethod.AUTO:
             fits = call.unfit() is None and call.reset is None
-            return between, (chunk or preferred_chunk(call)) if fits else 1
+            chunk = (chunk or preferred_chunk(call)) if fits else 1
+            return between, chunk if call.whole_chunks(chunk) else 1
         case ScanMethod.CHUNKED:
             chunk = chunk or 2
             if why := call.unfit():
@@ -200,6 +232,10 @@ def choose(call: Call, method: ScanMethod, chunk: int | None) -> tuple[ScanMetho
             if call.reset is not None and call.reset.shape != (call.u.shape[0], count):
                 raise ValueError(
                     f"diagonal_layer: method=chunked takes a reset for each of {count} chunks, got {call.reset.shape}"
+                )
+            if not call.whole_chunks(chunk):
+                raise ValueError(
+                    f"diagonal_layer: parts of {call.u.shape[1]} steps on each device are no whole chunks of {chunk}"
                 )
             return between, chunk
         case ScanMethod.SEQUENTIAL | ScanMethod.ASSOCIATIVE:
@@ -309,11 +345,13 @@ def apply_start_gain(system: DiagonalSystem, v: Float[Array, "T B W"], timeline:
 
 
 def _states(
-    system: DiagonalSystem, v: Array, h0: Array | None, timeline: Timeline, method: ScanMethod
+    system: DiagonalSystem, v: Array, h0: Array | None, timeline: Timeline, method: ScanMethod, part: Part | None
 ) -> tuple[Float[Array, "L R W"], Float[Array, "B W"]]:
     """All states of one pass, in rows of the segments of its sequences, and the last one processed."""
     v = apply_start_gain(system, v, timeline)
     h0 = jnp.zeros((v.shape[1] // timeline.segments, v.shape[2]), v.dtype) if h0 is None else h0
+    if part is not None:
+        h0 = part.entering(system, v, h0)
     match method:
         case ScanMethod.SEQUENTIAL:
             a = system.transition[None, None]

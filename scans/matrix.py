@@ -1,6 +1,7 @@
 """Prefix products of matrices, H_t = H_{t-1} M_t: plain, or rescaled so that they never overflow."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, assert_never
 
 import jax
@@ -28,6 +29,7 @@ def matrix_scan(
     *,
     reset: Bool[Array, "B T"] | None = None,
     method: ScanMethod | str = ScanMethod.AUTO,
+    axis: str | None = None,
 ) -> tuple[Float[Array, "B T *heads n n"], Float[Array, "B *heads n n"]]:
     """H_t = H_{t-1} M_t for t = 1..T, the new factor on the right: H_t = H_0 M_1 M_2 ... M_t.
 
@@ -38,6 +40,8 @@ def matrix_scan(
         method: SEQUENTIAL is a loop over time. ASSOCIATIVE takes about log2 T parallel steps. CHUNKED is SEQUENTIAL
             inside all chunks of about sqrt(T) steps at once, and then over the chunks. Each has a hand-written
             reverse-mode gradient that keeps only m and h, and refuses forward-mode differentiation.
+        axis: of a mesh that splits time into equal parts, inside a `jax.shard_map` over it: m, reset and all H are
+            those of the part on this device, h0 and the last H those of the whole.
     Returns:
         all H (B, T, ..., n, n), and the last one (B, ..., n, n).
     Raises:
@@ -45,7 +49,9 @@ def matrix_scan(
 
     Source: Blelloch, "Prefix sums and their applications" (1990), for the parallel form.
     """
-    products, last = _scan("matrix_scan", m, None if h0 is None else Product(h0, None), reset, method, scaled=False)
+    products, last = _scan(
+        "matrix_scan", m, None if h0 is None else Product(h0, None), reset, method, axis, scaled=False
+    )
     return products.h, last.h
 
 
@@ -55,6 +61,7 @@ def scaled_matrix_scan(
     *,
     reset: Bool[Array, "B T"] | None = None,
     method: ScanMethod | str = ScanMethod.AUTO,
+    axis: str | None = None,
 ) -> tuple[ScaledMatrix, ScaledMatrix]:
     """The products of `matrix_scan` as e^l H with |H|_F = sqrt(n): they overflow at no length.
 
@@ -67,14 +74,21 @@ def scaled_matrix_scan(
         all products, and the last one.
     """
     start = None if h0 is None else Product(*h0)
-    products, last = _scan("scaled_matrix_scan", m, start, reset, method, scaled=True)
+    products, last = _scan("scaled_matrix_scan", m, start, reset, method, axis, scaled=True)
     assert products.log is not None
     assert last.log is not None
     return ScaledMatrix(products.h, products.log), ScaledMatrix(last.h, last.log)
 
 
 def _scan(
-    where: str, m: Array, start: Product | None, reset: Array | None, method: ScanMethod | str, *, scaled: bool
+    where: str,
+    m: Array,
+    start: Product | None,
+    reset: Array | None,
+    method: ScanMethod | str,
+    axis: str | None,
+    *,
+    scaled: bool,
 ) -> tuple[Product, Product]:
     """All products and the last; time-major inside."""
     chosen = resolve(method, where, chunked=True)
@@ -91,15 +105,16 @@ def _scan(
     factors = Factors(m, reset, jnp.zeros(m.shape[:-2], m.dtype) if scaled else None)
     match chosen:
         case ScanMethod.SEQUENTIAL:
-            products, last = matrix_recurrence(factors, start)
+            form = matrix_recurrence
         case ScanMethod.ASSOCIATIVE:
-            products, last = _by_rule(factors, start, _associative)
+            form = partial(_by_rule, form=_associative)
         case ScanMethod.CHUNKED:
-            products, last = _by_rule(factors, start, _chunked)
+            form = partial(_by_rule, form=_chunked)
         case ScanMethod.AUTO:
             raise AssertionError("resolve never returns AUTO")
         case unreachable:
             assert_never(unreachable)
+    products, last = form(factors, start) if axis is None else _in_parts(factors, start, form, axis)
     return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), products), last
 
 
@@ -201,11 +216,40 @@ def _chunked(factors: Factors, start: Product) -> tuple[Product, Product]:
         return jnp.swapaxes(x, 0, 1).reshape(chunks * length, *x.shape[2:])[:steps]
 
     m, reset, log = jax.tree.map(cut, factors)
-    met = None if reset is None else lax.cummax(reset.astype(jnp.int8)).astype(bool)
-    fresh = Product(jnp.broadcast_to(eye, m.shape[1:]), None if log is None else jnp.zeros_like(log[0]))
-    within, whole = matrix_recurrence(Factors(m, reset, log), fresh)
+    within, whole = matrix_recurrence(Factors(m, reset, log), _identities(m[0], log))
+    met = _met(reset)
     ends, last = matrix_recurrence(Factors(whole.h, None if met is None else met[-1], whole.log), start)
     before = jax.tree.map(lambda x0, x: jnp.concatenate([x0[None], x[:-1]]), start, ends)
-    h = multiply(jnp.broadcast_to(before.h, m.shape), within.h)
+    return jax.tree.map(joined, _continued(before, within, met)), last
+
+
+def _in_parts(factors: Factors, start: Product, form: Form, axis: str) -> tuple[Product, Product]:
+    """The same with time split over the devices of a mesh axis: their whole products are gathered, all else is local.
+
+    The gradient is that of these steps, of which only `form` has its own rule.
+    """
+    within, whole = form(factors, _identities(factors.m[0], factors.log))
+    met = _met(factors.reset)
+    parts = lax.all_gather(Factors(whole.h, None if met is None else met[-1], whole.log), axis)
+    ends, last = matrix_recurrence(parts, start)
+    here = lax.axis_index(axis)
+    before = jax.tree.map(lambda x0, x: jnp.concatenate([x0[None], x[:-1]])[here], start, ends)
+    return _continued(before, within, met), last
+
+
+def _identities(m: Float[Array, "*axes n n"], log: Array | None) -> Product:
+    """I, as many as m has matrices; with scale 0 if there are scales."""
+    eye = jnp.broadcast_to(jnp.eye(m.shape[-1], dtype=m.dtype), m.shape)
+    return Product(eye, None if log is None else jnp.zeros(m.shape[:-2], m.dtype))
+
+
+def _met(reset: Bool[Array, "T *axes"] | None) -> Bool[Array, "T *axes"] | None:
+    """Where a reset has been met."""
+    return None if reset is None else lax.cummax(reset.astype(jnp.int8)).astype(bool)
+
+
+def _continued(before: Product, within: Product, met: Bool[Array, "T *axes"] | None) -> Product:
+    """The products `within` a stretch of time, with what stands before it; not where a reset was met."""
+    h = multiply(jnp.broadcast_to(before.h, within.h.shape), within.h)
     products = rescale(h, None if before.log is None or within.log is None else before.log + within.log)
-    return jax.tree.map(joined, choose(met, within, products)), last
+    return choose(met, within, products)

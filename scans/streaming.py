@@ -9,6 +9,7 @@ from scans.checks import Mask, check_call
 from scans.choice import Direction
 from scans.diagonal import diagonal_layer, diagonal_step
 from scans.energy import diagonal_energy
+from scans.sharded import time_axis
 from scans.system import DiagonalSystem
 
 
@@ -67,7 +68,7 @@ class DiagonalRecurrence:
         x, started = (None, None) if state is None else state
         y, x = diagonal_layer(
             system, u, x, mask=mask, reset=reset, started=started, reverse=self.direction is Direction.BACKWARD,
-            chunk=self.config.chunk or None,
+            chunk=self.config.chunk or None, axis=time_axis(),
         )  # fmt: skip
         started = _had_input(u.shape[:2], started, flags, reset)
         diagnostics = {} if probe is None else self.state_energies(u, flags, probe)

@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
 from data.batching import evaluation_batches, seed_batches
 from scripts.arguments import Parser
 from training import checkpoint, cli
 from training.config import ExperimentConfig, flat, from_config_dict, to_plain
 from training.loop import load_data
-from training.mesh import make_mesh, replicated, split_batch
+from training.mesh import make_mesh, place, place_batch, replicated, share_of, split_seeds, using
 from training.probe import probe_batch, probe_times
 from training.start import begin
 from training.state import Affine, initial_params_of_all, make_program
@@ -121,28 +121,29 @@ def measure(config: ExperimentConfig, data_dir: Path, watch: Stopwatch) -> Estim
     """All but the start of a run. Raises what training does if it cannot begin."""
     data, train = load_data(config, data_dir), config.train
     program = make_program(config, data.spec, data.affine and Affine(*data.affine))
-    mesh = make_mesh(train.batch_size // train.accumulate, "train.batch_size")
-    by_seed, shared = split_batch(mesh, seeds=True), split_batch(mesh, seeds=False)
+    mesh = make_mesh(train.batch_size // train.accumulate, "train.batch_size", config.mesh)
+    share, shared = (share_of(mesh, len(config.seeds), n) for n in (train.batch_size, train.eval_batch_size))
 
     began = watch.clock()
-    train_step, probe_step = make_train_step(program), make_probe_step(program, probe_times(program.task.length))
-    inputs = jax.device_put(probe_batch(data.splits["val"], train.probe_size), replicated(mesh))
-    params = jax.device_put(initial_params_of_all(program), replicated(mesh))
-    state = jax.device_put(begin(program, params, probe_step, inputs)[0], replicated(mesh))
+    train_step, eval_step = using(mesh, make_train_step(program)), using(mesh, make_eval_step(program))
+    probe_step = using(mesh, make_probe_step(program, probe_times(program.task.length)))
+    inputs = place(probe_batch(data.splits["val"], train.probe_size), replicated(mesh))
+    params = place(initial_params_of_all(program), split_seeds(mesh))
+    state = place(begin(program, params, probe_step, inputs)[0], split_seeds(mesh))
 
     def updates() -> Iterator[Any]:
         nonlocal state
         batches = seed_batches(data.splits["train"], config.seeds, train.batch_size, 0, MOST + 1)
         for step, batch in enumerate(batches):
-            state, metrics = train_step(state, jax.device_put(batch, by_seed), jnp.asarray(step, jnp.int32))
+            state, metrics = train_step(state, place_batch(mesh, batch, share, seeds=True), np.int32(step))
             yield metrics
 
     update = watch.per_call(updates())
     training_only = watch.clock() - began - watch.spent
     probe = watch.per_call(probe_step(state.params, inputs) for _ in range(MOST + 1))
-    eval_step = make_eval_step(program)
-    one = next(iter(evaluation_batches(data.splits["val"], train.eval_batch_size)))
-    batch = watch.per_call(eval_step(state.params, state.stats, jax.device_put(one, shared)) for _ in range(MOST + 1))
+    first = next(iter(evaluation_batches(data.splits["val"], train.eval_batch_size)))
+    one = place_batch(mesh, first, shared, seeds=False)
+    batch = watch.per_call(eval_step(state.params, state.stats, one) for _ in range(MOST + 1))
     with tempfile.TemporaryDirectory() as folder:
         save = watch.per_call(
             checkpoint.save(Path(folder), step, jax.device_get(state), {}) for step in range(MOST + 1)

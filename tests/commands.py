@@ -17,8 +17,27 @@ from absl import flags
 ROOT = pathlib.Path(__file__).parent.parent
 TINY = "--config=configs/lra.py:layer=lru,direction=forward,depth=1,seeds=0:2,smoke"
 
-FLAGS = {"config", "workdir", "data_dir", "print", "split", "checkpoint", "step_rescale", "every", "window", "carried"}
+FLAGS = {
+    "distributed",
+    "coordinator",
+    "processes",
+    "process",
+    "config",
+    "workdir",
+    "data_dir",
+    "print",
+    "split",
+    "checkpoint",
+    "step_rescale",
+    "every",
+    "window",
+    "carried",
+}
 """What the two scripts define."""
+
+
+PATIENT = "--xla_cpu_collective_call_terminate_timeout_seconds=240"
+"""On a busy machine the threads of forced devices wait long for each other; XLA would abort after 40 s."""
 
 
 class Ended(NamedTuple):
@@ -56,6 +75,20 @@ def start(script: str, *arguments: object) -> subprocess.Popen:
     return subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+
+
+def on_devices(count: int, script: str, *arguments: object) -> str:
+    """What a script of this folder prints in a process of its own that has so many devices."""
+    tests = ROOT / "tests"
+    environment = os.environ | {
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={count} {PATIENT}",
+        "PYTHONPATH": f"{ROOT}:{tests}",
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    command = [sys.executable, str(tests / script), *map(str, arguments)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def run(script: str, *arguments: object) -> Ended:

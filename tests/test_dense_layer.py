@@ -1,6 +1,6 @@
 """The dense recurrence as a layer: its equations, its initial law, its energies, and the theory that they follow."""
 
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +38,7 @@ def loop(run: Run, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         x = x @ w.T + u_t @ b.T
         states.append(x)
     states = np.stack(states, 1)
-    return (states @ c.T).real + run.array("D") * u, states
+    return np.real(states @ c.T) + run.array("D") * u, states
 
 
 @pytest.mark.parametrize("weights", BOTH)
@@ -48,7 +48,7 @@ def test_equals_the_equations(x64, weights):
     expected, states = loop(run, u)
     assert_close(y, expected)
     last = states[:, -1]
-    assert_close(state.x, last if weights == "real" else np.concatenate([last.real, last.imag], 1))
+    assert_close(state.x, last if weights == "real" else np.concatenate([np.real(last), np.imag(last)], 1))
 
 
 @pytest.mark.parametrize("weights", BOTH)
@@ -89,7 +89,7 @@ def log_energies(weights: str, gain: float = 1.0) -> np.ndarray:
     It is the sum over all unit impulses, without an error of sampled inputs; and what the layer says of itself.
     """
     options = {"state_size": ORDER, "weights": weights, "gain": gain}
-    build: Any = lambda key: split_model(LAYERS["dense"].build(WIDTH, options, nnx.Rngs(key)))  # noqa: E731
+    build: Any = lambda key: split_model(cast(nnx.Module, LAYERS["dense"].build(WIDTH, options, nnx.Rngs(key))))  # noqa: E731
     graphdef = build(jax.random.key(0))[0]
     impulses = jnp.eye(LONGEST * WIDTH).reshape(-1, LONGEST, WIDTH)
 

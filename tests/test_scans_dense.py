@@ -80,8 +80,8 @@ def test_float32_stays_within_rounding():
     narrow = [jnp.float32(x) for x in (w, b, h0)]
     h, last = jit(dense_scan)(*narrow, mask=mask, reset=reset)
     assert h.dtype == last.dtype == jnp.float32
-    wide = [np.asarray(x, float) for x in narrow]
-    assert_close((h, last), loop(*wide, mask, reset), 2e-6)
+    wide_w, wide_b, wide_h0 = (np.asarray(x, float) for x in narrow)
+    assert_close((h, last), loop(wide_w, wide_b, wide_h0, mask, reset), 2e-6)
 
 
 @pytest.mark.parametrize(

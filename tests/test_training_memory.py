@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh
 from tiny import TASK, fresh_of, stacked_batch, tiny_config, tiny_split
 
 from configs import lra, pixels, probes, shakespeare_char, speech_commands
@@ -18,11 +18,12 @@ from data.prepared import smoke_data
 from training import loop, memory
 from training.config import from_config_dict
 from training.errors import ConfigError
-from training.mesh import make_mesh
+from training.mesh import make_mesh, split_seeds
 from training.state import make_program
 
 LONG = dataclasses.replace(TASK, length=512)
 BATCH = 16
+AXES = ("seeds", "batch", "sequence")
 SMALL = {"model.width": 16, "model.depth": 4, "model.mixing": "gelu", "model.options": {}, "model.dropout": 0.1}
 
 
@@ -144,18 +145,16 @@ def test_what_is_compiled_for_is_what_the_data_then_are(family, argument, tmp_pa
     assert spec == data.spec
     assert (affine is None) == (data.affine is None)
     batch = stacked_batch(data.splits["train"], (0, 1), 0, config.train.batch_size)
-    found = memory.abstract_batch(make_program(config, spec, affine))
+    found = memory.abstract_batch(make_program(config, spec, affine), cast(Mesh, AbstractMesh((1, 1, 1), AXES)))
     assert {k: (v.shape, v.dtype) for k, v in found.items()} == {k: (v.shape, v.dtype) for k, v in batch.items()}
 
 
 def test_sizes_are_those_of_one_of_many_devices():
-    mesh = AbstractMesh((4,), ("batch",))
-    split, whole = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((None, "batch"), ()))
+    mesh = cast(Mesh, AbstractMesh((1, 4, 1), AXES))
     program, _ = program_of()
-    assert memory._bytes(memory.abstract_batch(program, split)) == BATCH // 4 * 520
-    assert memory.state_sizes(memory.abstract_start(program, whole)) == memory.state_sizes(
-        memory.abstract_start(program)
-    )
+    assert memory._bytes(memory.abstract_batch(program, mesh)) == BATCH // 4 * 520
+    start, whole = (memory.abstract_start(program, sharding) for sharding in (split_seeds(mesh), None))
+    assert memory.state_sizes(start) == memory.state_sizes(whole)
 
 
 def test_the_limit_of_a_device_and_of_this_machine(tmp_path):

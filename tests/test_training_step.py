@@ -315,7 +315,7 @@ def test_best_is_kept_per_seed_and_only_if_strictly_better(three):
 
 
 def test_a_batch_that_does_not_divide_among_the_devices_is_refused(monkeypatch):
-    assert make_mesh(8, "batch_size").devices.shape == (1,)
+    assert make_mesh(8, "batch_size").devices.shape == (1, 1, 1)
     monkeypatch.setattr(jax, "devices", lambda: [None] * 3)
     with pytest.raises(
         ConfigError, match=r"^train.batch_size=8 does not divide among 3 devices: choose a multiple of 3$"
@@ -327,15 +327,15 @@ ON_DEVICES = """
 import sys
 import jax, numpy as np
 import test_training_step as here
-from training.mesh import make_mesh, replicated, split_batch
+from training.mesh import make_mesh, place, place_batch, share_of, split_seeds
 assert len(jax.devices()) == 4
 mesh = make_mesh(here.BATCH, "batch")
 program, step = here.dropping("rotrnn", here.SEEDS)
 state = here.fresh(program.config)[1]
-state = jax.device_put(state, replicated(mesh))
+state, share = place(state, split_seeds(mesh)), share_of(mesh, len(here.SEEDS), here.BATCH)
 for i in range(here.STEPS):
     batch = here.stacked_batch(here.SPLIT, here.SEEDS, i, here.BATCH)
-    batch = jax.device_put(batch, split_batch(mesh, seeds=True))
+    batch = place_batch(mesh, batch, share, seeds=True)
     state, metrics = step(state, batch, jax.numpy.asarray(i, jax.numpy.int32))
 print(batch["inputs"].addressable_shards[0].data.shape, len(state.params["head"]["bias"].sharding.device_set))
 np.savez(sys.argv[1], *[np.asarray(leaf) for leaf in jax.tree.leaves((state.params, metrics))])

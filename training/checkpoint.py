@@ -147,8 +147,8 @@ def saved_leaves(folder: Path, step: int) -> dict[str, jax.ShapeDtypeStruct]:
 def _write(target: Path, tree: PyTree, meta: dict[str, Any]) -> None:
     """Writes all files of a step and waits until they are on the disk; the manifest comes last."""
     leaves = _by_path(tree)
-    with _orbax() as ocp, ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
-        checkpointer.save(target / STATE, args=ocp.args.StandardSave(leaves))
+    with _checkpointer() as (checkpointer, args):
+        checkpointer.save(target / STATE, args=args.StandardSave(leaves))
     shapes = {path: [str(leaf.dtype), list(leaf.shape)] for path, leaf in leaves.items()}
     write_json(target / META, {"meta": meta, "leaves": shapes})
     paths = sorted(target.rglob("*"))
@@ -172,22 +172,28 @@ def _read(folder: Path, step: int, abstract_tree: PyTree, repairs: tuple[str, ..
         path: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding or first_device)
         for path, leaf in wanted.items()
     }
-    with _orbax() as ocp, ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
-        leaves = checkpointer.restore(source / STATE, args=ocp.args.StandardRestore(placed))
+    with _checkpointer() as (checkpointer, args):
+        leaves = checkpointer.restore(source / STATE, args=args.StandardRestore(placed))
     tree = jax.tree.unflatten(jax.tree.structure(abstract_tree), [leaves[path] for path in wanted])
     return Restored(step, tree, json.loads((source / META).read_bytes())["meta"], repairs)
 
 
 @contextmanager
-def _orbax() -> Iterator[Any]:
-    """The orbax module, with its log silenced: it prints pages of thread tracebacks before it raises."""
+def _checkpointer() -> Iterator[tuple[Any, Any]]:
+    """Orbax's checkpointer and the module of its arguments; it waits for no other process of a run.
+
+    Its log is silenced: it prints pages of thread tracebacks before it raises.
+    """
     import orbax.checkpoint as ocp
 
+    alone = ocp.options.MultiprocessingOptions(primary_host=jax.process_index(), active_processes={jax.process_index()})
     logger = logging.getLogger("absl")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
     try:
-        yield ocp
+        handler = ocp.StandardCheckpointHandler(multiprocessing_options=alone)
+        with ocp.Checkpointer(handler, multiprocessing_options=alone) as checkpointer:
+            yield checkpointer, ocp.args
     finally:
         logger.setLevel(level)
 

@@ -133,6 +133,20 @@ class TrainConfig:
 
 
 @dataclass(frozen=True)
+class MeshConfig:
+    """How devices share a run: its seeds, the records of a batch, and time. batch=0: as many as are left."""
+
+    batch: int = 0
+    seeds: int = 1
+    sequence: int = 1
+
+    def __post_init__(self):
+        for name, value in dataclasses.asdict(self).items():
+            if value < (name != "batch"):
+                raise ValueError(f"mesh: {name}={value} must be at least {int(name != 'batch')}")
+
+
+@dataclass(frozen=True)
 class ExperimentConfig:
     """One run: all its seeds train together in one program.
 
@@ -148,6 +162,7 @@ class ExperimentConfig:
     on_nonfinite: OnNonFinite = OnNonFinite.STOP
     compile_cache: str = ""
     published: str = ""
+    mesh: MeshConfig = MeshConfig()
     schema: int = field(default=SCHEMA)
 
     def __post_init__(self):
@@ -163,12 +178,24 @@ class ExperimentConfig:
             raise ValueError(
                 f"train.accumulate={self.train.accumulate}: batch norm needs a batch as a whole, use model.norm=layer"
             )
+        self._check_mesh()
         rate, scaling = self.optim.w_in_rate, self.optim.w_in_scaling
         has_elements = Role.ELEMENTS in layer_spec(self.model.layer).roles.values()
         if not has_elements and (rate != 1 or scaling is not WInScaling.NONE):
             raise ValueError(
                 f"optim.w_in_rate={rate} and optim.w_in_scaling={scaling} are for the layer mru, not for "
                 f"{self.model.layer}: leave them at 1.0 and none"
+            )
+
+    def _check_mesh(self) -> None:
+        if len(self.seeds) % self.mesh.seeds:
+            raise ValueError(f"mesh.seeds={self.mesh.seeds} does not divide {len(self.seeds)} seeds: choose a divisor")
+        whole = [name for name in self.model.layers if not layer_spec(name).splits_time]
+        if self.mesh.sequence > 1 and whole:
+            able = ", ".join(name for name, spec in LAYERS.items() if spec.splits_time)
+            raise ValueError(
+                f"mesh.sequence={self.mesh.sequence}: {whole[0]} needs all steps on one device: leave it at 1, or "
+                f"choose from {able}"
             )
 
 

@@ -12,7 +12,7 @@ from data.spec import TaskKind, TaskSpec
 from data.splits import Split
 from data.windows import Windows
 from training.loss import Sums
-from training.mesh import split_batch
+from training.mesh import everywhere, place_batch, share_of
 
 
 def evaluate(
@@ -22,8 +22,10 @@ def evaluate(
 
     Where steps are labelled also `loss_by_step` and `accuracy_by_step` (S, T), NaN at a step without a label.
     """
-    placed = split_batch(mesh, seeds=False)
-    return _means(eval_step(params, stats, jax.device_put(b, placed)) for b in evaluation_batches(split, batch_size))
+    share = share_of(mesh, mesh.devices.shape[0], batch_size)
+    batches = evaluation_batches(split, batch_size, share.records)
+    placed = (place_batch(mesh, batch, share, seeds=False) for batch in batches)
+    return _means(everywhere(mesh, eval_step(params, stats, batch)) for batch in placed)
 
 
 def evaluate_carried(

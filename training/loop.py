@@ -6,12 +6,11 @@ fetched one step late, so that the device never waits for the log; before an eva
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
@@ -21,15 +20,26 @@ from data.spec import TaskKind, TaskSpec
 from training import checkpoint
 from training.compiled import compile_cache
 from training.config import ExperimentConfig, OnNonFinite
+from training.distributed import agreed, copied, is_first, together, told
 from training.errors import NonFiniteError, PreemptedError
 from training.evaluate import bits, evaluate, guesses_line, interval_text, metric_of, selection_values
 from training.memory import CompiledStep, compile_step
-from training.mesh import make_mesh, replicated, split_batch
+from training.mesh import (
+    fetch,
+    make_mesh,
+    place,
+    place_batch,
+    refuse_uneven,
+    replicated,
+    share_of,
+    split_seeds,
+    using,
+)
 from training.optim import parameter_table
 from training.probe import probe_batch, probe_lengths, probe_rows, probe_times
 from training.profile import FOLDER, Profile
 from training.start import begin
-from training.state import Affine, Program, TrainState, initial_params_of_all, make_program
+from training.state import Affine, Params, Program, TrainState, initial_params_of_all, make_program
 from training.step import (
     FINE,
     StepMetrics,
@@ -39,7 +49,7 @@ from training.step import (
     tensor_names,
 )
 from training.workdir import CHECKPOINTS, CONFIG, LOG, METRICS, alone, claim, refuse_difference
-from training.writers import MetricsLog, Progress, RunLog
+from training.writers import MetricsLog, Nowhere, Progress, RunLog
 
 
 class Pending(NamedTuple):
@@ -69,28 +79,38 @@ def train(config: ExperimentConfig, workdir: Path, data_dir: Path, to_stop: Call
 
     to_stop: asked after every step whether to save and stop there.
     Raises ConfigError and DataError before anything is written if the run cannot start, NonFiniteError if it stops,
-    PreemptedError if it was asked to.
+    PreemptedError if it was asked to. Of several processes (`training.distributed`) all call it, and the first writes.
     """
-    with compile_cache(config.compile_cache):
-        _train(config, workdir, data_dir, to_stop)
+    with contextlib.ExitStack() as held:
+        held.enter_context(compile_cache(config.compile_cache))
+        with together():
+            run = _prepared(config, workdir, data_dir, agreed(to_stop), held)
+        run.go()
 
 
-def _train(config: ExperimentConfig, workdir: Path, data_dir: Path, to_stop: Callable[[], bool]) -> None:
+def _prepared(
+    config: ExperimentConfig, workdir: Path, data_dir: Path, to_stop: Callable[[], bool], held: contextlib.ExitStack
+) -> "Run":
+    """A run that can start; `held` is closed after it."""
     program = make_program(config, *load_task(config, data_dir))
     parts = config.train.accumulate
-    mesh = make_mesh(config.train.batch_size // parts, "train.batch_size" + f" / {parts}" * (parts > 1))
-    make_mesh(config.train.eval_batch_size, "train.eval_batch_size")
+    mesh = make_mesh(config.train.batch_size // parts, "train.batch_size" + f" / {parts}" * (parts > 1), config.mesh)
+    make_mesh(config.train.eval_batch_size, "train.eval_batch_size", config.mesh)
+    refuse_uneven(program.task.length, config.mesh)
     if (workdir / CONFIG).exists():
         refuse_difference(workdir, config)  # before anything that takes time
     train_step = compile_step(program, mesh)
     data = load_data(config, data_dir)
     steps_per_epoch(data.splits["train"], config.train.batch_size)
     times = probe_times(program.task.length)
+    if not is_first():
+        return Run(program, data, workdir, times, mesh, Nowhere(), to_stop, train_step)
     warnings = claim(workdir, config, {"probe_times": times, "data_sha256": data.content_sha256})
-    with alone(workdir), contextlib.closing(RunLog(workdir / LOG)) as log:
-        for line in warnings:
-            log.say(line)
-        Run(program, data, workdir, times, mesh, log, to_stop, train_step).go()
+    held.enter_context(alone(workdir))
+    log = held.enter_context(contextlib.closing(RunLog(workdir / LOG)))
+    for line in warnings:
+        log.say(line)
+    return Run(program, data, workdir, times, mesh, log, to_stop, train_step)
 
 
 class Run:
@@ -103,18 +123,19 @@ class Run:
         workdir: Path,
         times: tuple[int, ...],
         mesh: Mesh,
-        log: RunLog,
+        log: RunLog | Nowhere,
         to_stop: Callable[[], bool],
         train_step: CompiledStep,
     ):
         config = program.config
         self.program, self.config, self.splits, self.workdir, self.log = program, config, data.splits, workdir, log
         self.mesh, self.to_stop, self.train_step = mesh, to_stop, train_step
-        self.eval_step = make_eval_step(program)
-        self.probe_step = make_probe_step(program, times)
+        self.eval_step = using(mesh, make_eval_step(program))
+        self.probe_step = using(mesh, make_probe_step(program, times))
         batch = probe_batch(data.splits["val"], config.train.probe_size)
         self.probe_lengths = probe_lengths(batch, config.model.padding)
-        self.probe_inputs = jax.device_put(batch, replicated(self.mesh))
+        self.probe_inputs = place(batch, replicated(mesh))
+        self.share = share_of(mesh, len(config.seeds), config.train.batch_size)
         self.guesses = guesses_line(data.baselines["val"], metric_of(program.task))
         self.repairs: list[str] = []
         self.stopped: list[str] = []
@@ -123,16 +144,14 @@ class Run:
     def go(self) -> None:
         """From the newest checkpoint, or from the start, to the last step."""
         config = self.config
-        # Placed as they will be while training, so that the probe is compiled once.
-        params = jax.device_put(initial_params_of_all(self.program), replicated(self.mesh))
-        fresh, diagnostics = begin(self.program, params, self.probe_step, self.probe_inputs)
-        state, start = self._restore(jax.device_put(fresh, replicated(self.mesh)))
+        fresh, diagnostics = begin(self.program, initial_params_of_all(self.program), self._probe, self.probe_inputs)
+        state, start = self._restore(fresh)
         self._stop_if_asked(state)
         self.log.say(
             parameter_table(self.program.abstract_params, config.model.layers, config.optim.groups, config.optim.decay)
         )
         self.log.say(self.train_step.table)
-        with MetricsLog(self.workdir / METRICS, start or None) as self.metrics:
+        with MetricsLog(self.workdir / METRICS, start or None) if is_first() else Nowhere() as self.metrics:
             self._repaired(self.metrics.repairs)
             if start == config.train.steps:
                 self.log.say(f"finished already: {start} steps in {self.workdir}")
@@ -142,16 +161,27 @@ class Run:
                 state = self._evaluate(state, 0)
             self._steps(state, start)
 
-    def _restore(self, fresh: TrainState) -> tuple[TrainState, int]:
-        restored = checkpoint.restore(self.workdir / CHECKPOINTS, jax.eval_shape(lambda: fresh))
-        if restored is None:
-            return fresh, 0
-        self.repairs, self.stopped = restored.meta["repairs"], restored.meta["stopped"]
-        self._repaired(restored.repairs)
-        self.log.say(f"going on from step {restored.step}")
-        return jax.device_put(restored.tree, replicated(self.mesh)), restored.step
+    def _probe(self, params: Params, inputs: Any) -> list[dict[str, np.ndarray]]:
+        """The diagnostics of parameters that lie here."""
+        # Placed as they will be while training, so that the probe is compiled once.
+        return fetch(self.mesh, self.probe_step(place(params, split_seeds(self.mesh)), inputs))
 
-    def _repaired(self, lines: tuple[str, ...]) -> None:
+    def _restore(self, fresh: TrainState) -> tuple[TrainState, int]:
+        """The state to begin with, on the devices, and its step; `fresh` if none was saved."""
+        restored = None
+        with together():
+            if is_first():
+                restored = checkpoint.restore(self.workdir / CHECKPOINTS, jax.eval_shape(lambda: fresh))
+        facts = told(None if restored is None else [restored.step, restored.meta, restored.repairs])
+        if facts is None:
+            return place(fresh, split_seeds(self.mesh)), 0
+        step, meta, repairs = facts
+        self.repairs, self.stopped = meta["repairs"], meta["stopped"]
+        self._repaired(repairs)
+        self.log.say(f"going on from step {step}")
+        return place(copied(fresh if restored is None else restored.tree), split_seeds(self.mesh)), step
+
+    def _repaired(self, lines: Sequence[str]) -> None:
         """Says what was mended; every later checkpoint carries it into the results."""
         for line in lines:
             self.log.say(f"repaired: {line}")
@@ -165,7 +195,7 @@ class Run:
         try:
             for step, batch in enumerate(self._batches(start), start=start + 1):
                 profile.before(step)
-                state, metrics = self.train_step.call(state, batch, jnp.asarray(step - 1, jnp.int32))
+                state, metrics = self.train_step.call(state, batch, np.int32(step - 1))
                 profile.after(step, metrics)
                 last = step == total
                 stopping = not last and self.to_stop()
@@ -190,30 +220,28 @@ class Run:
             progress.close()
 
     def _batches(self, start: int) -> Iterator[Any]:
-        placed = split_batch(self.mesh, seeds=True)
-        batches = seed_batches(
-            self.splits["train"], self.config.seeds, self.config.train.batch_size, start, self.config.train.steps
-        )
-        return (jax.device_put(batch, placed) for batch in batches)
+        train, seeds = self.config.train, self.config.seeds[self.share.seeds]
+        batches = seed_batches(self.splits["train"], seeds, train.batch_size, start, train.steps, self.share.records)
+        return (place_batch(self.mesh, batch, self.share, seeds=True) for batch in batches)
 
     def _flush(self, pending: Pending | None, state: TrainState, progress: Progress | None = None) -> list[str]:
         """Writes the rows of a step. Returns one line for each seed that was found not finite there."""
         if pending is None:
             return []
         step, metrics, probe = pending
+        metrics, probe, energy_ref = fetch(self.mesh, (metrics, probe, state.energy_ref))
         rows: list[dict[str, Any]] = [{} for _ in self.config.seeds]
         if metrics is not None:
-            values = jax.device_get(metrics)
-            rows = [dict(zip(StepMetrics._fields, column, strict=True)) for column in zip(*values, strict=True)]
+            rows = [dict(zip(StepMetrics._fields, column, strict=True)) for column in zip(*metrics, strict=True)]
             if progress is not None:
-                finite = values.loss[np.isfinite(values.loss)]
+                finite = metrics.loss[np.isfinite(metrics.loss)]
                 progress.update(step, float(finite.mean()) if finite.size else float("nan"))
         bad = [row.pop("bad", FINE) for row in rows]
-        energies = [{}] * len(rows) if probe is None else probe_rows(probe, state.energy_ref, self.probe_lengths)
+        energies = [{}] * len(rows) if probe is None else probe_rows(probe, energy_ref, self.probe_lengths)
         if step % self.config.train.log_every == 0 or probe is not None or max(bad) > FINE:
             for seed, row, energy in zip(self.config.seeds, rows, energies, strict=True):
                 self._write(step, seed, "train", {"loss": None, **row, **energy})
-        return [self._describe(state, place, step, index) for place, index in enumerate(bad) if index > FINE]
+        return [self._describe(state, i, step, index) for i, index in enumerate(bad) if index > FINE]
 
     def _write(self, step: int, seed: int, split: str, values: dict[str, Any]) -> None:
         data = {"data": "smoke"} if self.config.data.smoke else {}
@@ -235,8 +263,8 @@ class Run:
                 step, seed, "val", {name: found[name][i] for name in ("loss", "accuracy", "bits") if name in found}
             )
         self.log.say(f"step {step}: validation {self._scores(found)}; {self.guesses}")
-        value = jnp.asarray(selection_values(task, found), jnp.float32)
-        return state._replace(best=keep_best(state, jnp.asarray(step), value))
+        value = np.asarray(selection_values(task, found), np.float32)
+        return state._replace(best=keep_best(state, np.int32(step), value))
 
     def _scores(self, found: dict[str, np.ndarray]) -> str:
         """The metric of every seed, in words."""
@@ -251,17 +279,20 @@ class Run:
     def _save(self, state: TrainState, step: int) -> None:
         self.metrics.sync()
         meta = {"repairs": self.repairs, "stopped": self.stopped}
-        checkpoint.save(self.workdir / CHECKPOINTS, step, jax.device_get(state), meta)
+        whole = fetch(self.mesh, state)
+        with together():
+            if is_first():
+                checkpoint.save(self.workdir / CHECKPOINTS, step, whole, meta)
 
-    def _describe(self, state: TrainState, place: int, step: int, index: int) -> str:
+    def _describe(self, state: TrainState, i: int, step: int, index: int) -> str:
         """Names what was not finite, and the first block at fault.
 
         The state still holds the seed's parameters of before that step, so its batch can be run through them again.
         """
-        seed, train = self.config.seeds[place], self.config.train
+        seed, train = self.config.seeds[i], self.config.train
         batch = training_batch(self.splits["train"], seed, step - 1, train.batch_size)
-        blocks = self.probe_step(state.params, jax.device_put(batch, replicated(self.mesh)))
-        broken = [f", first in the output of blocks/{i}" for i, d in enumerate(blocks) if not d["finite"][place]]
+        blocks = fetch(self.mesh, self.probe_step(state.params, place(batch, replicated(self.mesh))))
+        broken = [f", first in the output of blocks/{depth}" for depth, d in enumerate(blocks) if not d["finite"][i]]
         tensor = tensor_names(state)[index]
         return f"seed {seed}, step {step}: {tensor} is not finite{broken[0] if broken else ''}"
 
@@ -276,7 +307,7 @@ class Run:
         self._stop_if_asked(state)
 
     def _stops(self, state: TrainState) -> bool:
-        return self.config.on_nonfinite is OnNonFinite.STOP or not np.asarray(state.alive).any()
+        return self.config.on_nonfinite is OnNonFinite.STOP or not fetch(self.mesh, state.alive).any()
 
     def _stop_if_asked(self, state: TrainState) -> None:
         """Raises NonFiniteError for what was not finite, now or before, unless the run is to go on without it."""

@@ -11,16 +11,17 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, Sharding
+from jax.typing import ArrayLike
 
 from data.spec import InputKind, TaskKind
 from models.norm import Norm
 from training.config import ExperimentConfig
 from training.errors import ConfigError
-from training.mesh import replicated, split_batch
+from training.mesh import batch_shardings, split_seeds, using
 from training.state import Program, TrainState, initial_state
 from training.step import StepMetrics, make_train_step
 
-TrainStep = Callable[[TrainState, Any, jax.Array], tuple[TrainState, StepMetrics]]
+TrainStep = Callable[[TrainState, Any, ArrayLike], tuple[TrainState, StepMetrics]]
 
 MEMINFO = Path("/proc/meminfo")
 CGROUPS = Path("/sys/fs/cgroup")
@@ -75,8 +76,8 @@ def abstract_start(program: Program, sharding: Sharding | None = None) -> TrainS
     return _placed(jax.eval_shape(lambda params: initial_state(program, params, ()), stacked), sharding)
 
 
-def abstract_batch(program: Program, sharding: Sharding | None = None) -> dict[str, jax.ShapeDtypeStruct]:
-    """Shapes of a training batch of all seeds, see `data.splits.Batch`."""
+def abstract_batch(program: Program, mesh: Mesh) -> dict[str, jax.ShapeDtypeStruct]:
+    """Shapes of a training batch of all seeds, see `data.splits.Batch`, placed on the devices of a mesh."""
     task, shape = program.task, (len(program.config.seeds), program.config.train.batch_size)
     pair = (2,) if task.kind is TaskKind.PAIRS else ()
     channels = () if task.input_kind is InputKind.TOKENS else (task.input_width,)
@@ -86,7 +87,8 @@ def abstract_batch(program: Program, sharding: Sharding | None = None) -> dict[s
         "lengths": jax.ShapeDtypeStruct((*shape, *pair), jnp.int32),
         "labels": jax.ShapeDtypeStruct((*shape, *steps), jnp.int32),
     }
-    return _placed(batch, sharding)
+    shardings = batch_shardings(mesh, {name: len(x.shape) for name, x in batch.items()}, seeds=True)
+    return {name: _placed(x, shardings[name]) for name, x in batch.items()}
 
 
 def state_sizes(state: TrainState) -> Sizes:
@@ -101,16 +103,16 @@ def compile_step(program: Program, mesh: Mesh, limit: int | None = None) -> Comp
     limit: bytes of a device; None: what it has, see `available`.
     Raises ConfigError if it needs more, with the numbers and what to change.
     """
-    state = abstract_start(program, replicated(mesh))
-    batch = abstract_batch(program, split_batch(mesh, seeds=True))
-    compiled = make_train_step(program).lower(state, batch, jax.ShapeDtypeStruct((), jnp.int32)).compile()
+    state, batch = abstract_start(program, split_seeds(mesh)), abstract_batch(program, mesh)
+    lower = using(mesh, make_train_step(program).lower)
+    compiled = lower(state, batch, jax.ShapeDtypeStruct((), jnp.int32)).compile()
     known = state_sizes(state)._replace(batch=_bytes(batch))
     sizes = known._replace(activations=max(0, _peak(compiled) - known.peak))
     limit = available(mesh.local_devices[0]) if limit is None else limit
     if limit is not None and sizes.peak > limit:
         raise ConfigError(refusal(program.config, sizes, limit))
 
-    def train_step(state: TrainState, batch: Any, step: jax.Array) -> tuple[TrainState, StepMetrics]:
+    def train_step(state: TrainState, batch: Any, step: ArrayLike) -> tuple[TrainState, StepMetrics]:
         new, metrics = compiled(state._replace(energy_ref=()), batch, step)
         return new._replace(energy_ref=state.energy_ref), metrics
 

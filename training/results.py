@@ -28,7 +28,7 @@ from training.evaluate import (
 from training.files import write_json
 from training.language import bits_by_unit, bytes_per_label, metrics_of, smoothness
 from training.loop import load_data
-from training.mesh import make_mesh
+from training.mesh import make_mesh, place, replicated
 from training.reading import PLAIN, Reading, has_cache, rate_option
 from training.start import abstract_state
 from training.state import Affine, Best, Program, TrainState, make_program
@@ -95,7 +95,8 @@ def _means(program: Program, reading: Reading, source: TrainState | Best, split:
         return evaluate_carried(*make_carried_steps(program), source.params, split)
     size = program.config.train.eval_batch_size
     mesh = make_mesh(size, "train.eval_batch_size")
-    means = evaluate(make_eval_step(program, reading.every), source.params, source.stats, split, size, mesh)
+    params, stats = place((source.params, source.stats), replicated(mesh))
+    means = evaluate(make_eval_step(program, reading.every), params, stats, split, size, mesh)
     return without_steps(means) if reading.carried else means
 
 

@@ -11,7 +11,7 @@ from training.probe import energy_refs
 from training.state import Params, Program, TrainState, initial_params_of_all, initial_state
 from training.step import make_probe_step
 
-Diagnostics = list[dict[str, jax.Array]]
+Diagnostics = list[dict[str, Any]]
 
 
 def begin(

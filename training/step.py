@@ -13,6 +13,7 @@ from data.spec import NO_LABEL
 from models.language_model import LanguageModel
 from models.norm import Moments, Stats, running
 from training.loss import Sums, score_labels
+from training.mesh import over_seeds
 from training.optim import path_names
 from training.rng import Stream, stream_key
 from training.state import Best, Params, Program, TrainState, features
@@ -46,11 +47,12 @@ def map_seeds(f: Callable, *args: Any) -> Any:
     """f over the leading axis of all args.
 
     On a CPU one seed after the other in one program, which loses no time there and gives every seed bit for bit what it
-    would give alone. On an accelerator side by side, which is what fills it.
+    would give alone. On an accelerator side by side, which is what fills it. Devices that share the seeds
+    (`training.mesh`) each map their own.
     """
     if jax.default_backend() == "cpu":
-        return lax.map(lambda x: f(*x), args)
-    return jax.vmap(f)(*args)
+        return over_seeds(lambda *args: lax.map(lambda x: f(*x), args))(*args)
+    return over_seeds(jax.vmap(f))(*args)
 
 
 def tensor_names(state: TrainState) -> list[str]:

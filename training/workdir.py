@@ -23,8 +23,8 @@ RESULTS = "results.json"
 LOG = "train.log"
 CHECKPOINTS = "checkpoints"
 
-MAY_DIFFER = {"on_nonfinite", "compile_cache", "train.profile"}
-"""Keys that a resumed run may change: they change no number of a step."""
+MAY_DIFFER = {"on_nonfinite", "compile_cache", "train.profile", "mesh.batch", "mesh.seeds", "mesh.sequence"}
+"""Keys that a resumed run may change: they change no number of a step, but by rounding."""
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "ml_collections", "tensorflow-datasets")
 
@@ -32,8 +32,8 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "ml_c
 def claim(workdir: Path, config: ExperimentConfig, facts: dict[str, Any]) -> list[str]:
     """Makes the folder and writes config.json with `facts` (data_sha256 among them), or checks the one that is there.
 
-    Returns lines to be said (a resume on another number of cores). Raises ConfigError for a folder of another config
-    (naming the keys that differ) or of other data, or one that cannot be written.
+    Returns lines to be said (a resume on other cores, devices or another mesh). Raises ConfigError for a folder of
+    another config (naming the keys that differ) or of other data, or one that cannot be written.
     """
     try:
         workdir.mkdir(parents=True, exist_ok=True)
@@ -48,9 +48,13 @@ def claim(workdir: Path, config: ExperimentConfig, facts: dict[str, Any]) -> lis
         raise ConfigError(f"cannot write to workdir {workdir}: {error.strerror}") from error
     record = refuse_difference(workdir, config)
     refuse_other_data(workdir, record, facts["data_sha256"])
-    if record["cores"] != cores():
-        return [f"warning: begun on {record['cores']} cores, going on with {cores()}: the last bits will differ"]
-    return []
+    before = record["cores"], len(record["devices"]), record["config"].get("mesh", to_plain(config)["mesh"])
+    now = cores(), jax.device_count(), to_plain(config)["mesh"]
+    return [
+        f"warning: begun on {there} {what}, going on with {here}: the last bits will differ"
+        for what, there, here in zip(("cores", "devices", "as mesh"), before, now, strict=True)
+        if there != here
+    ]
 
 
 @contextlib.contextmanager

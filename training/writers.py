@@ -174,6 +174,25 @@ class RunLog:
         self._file.close()
 
 
+class Nowhere:
+    """Stands for both logs in a process that writes none."""
+
+    repairs = ()
+
+    def write(self, row: dict[str, Any]) -> None: ...
+
+    def sync(self) -> None: ...
+
+    def say(self, message: str) -> None: ...
+
+    def record(self, message: str) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None): ...
+
+
 class Progress:
     """How far a run is: one rewritten line on a terminal; else plain lines, at most one in five seconds.
 
@@ -187,7 +206,9 @@ class Progress:
       clock: gives seconds.
     """
 
-    def __init__(self, log: RunLog, start: int, total: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, log: RunLog | Nowhere, start: int, total: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._log, self._total, self._clock = log, total, clock
         self._first: tuple[int, float] | None = None
         self._said_at = -math.inf
