@@ -237,7 +237,10 @@ REFUSED = {
     ),
     "a misspelt key": ([SMOKE, "--config.optim.lrr=3"], "unknown key config.optim.lrr: did you mean 'lr'?"),
     "a misspelt group": ([SMOKE, "--config.optm.lr=3"], "unknown key config.optm: did you mean 'optim'?"),
-    "an unknown key": ([SMOKE, "--config.zzz=3"], "unknown key config.zzz: known: data, mesh, model, on_nonfinite, optim"),
+    "an unknown key": (
+        [SMOKE, "--config.zzz=3"],
+        "unknown key config.zzz: known: data, mesh, model, on_nonfinite, optim",
+    ),
     "a key of a value": ([SMOKE, "--config.optim.lr.x=3"], "config.optim.lr has no keys of its own"),
     "an item of a tuple": ([SMOKE, "--config.seeds[0]=3"], "unknown key config.seeds[0]: did you mean 'seeds'?"),
     "after the colon": (["--config=configs/lra.py:lair=x"], "error: unknown key 'lair' after the colon: did you mean"),
