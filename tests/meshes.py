@@ -85,7 +85,7 @@ def gathered(text):
 def config_of(layer: str) -> ExperimentConfig:
     """Of one of LAYERS, or of a language model of an MRU and an MLP."""
     if layer == "language":
-        return from_config_dict(shakespeare_char.get_config("model=small_mru,seeds=0,smoke"))
+        return from_config_dict(shakespeare_char.get_config("model=small_mru,seeds=0,smoke").to_dict())
     return tiny_config(layer, {"seeds": (0,), "train.batch_size": BATCH, **LAYERS[layer]})
 
 
