@@ -55,7 +55,8 @@ def test_two_processes_train_as_one(tmp_path, monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", f"--xla_force_host_platform_device_count=2 {PATIENT}")
     beside = start("train.py", TINY, f"--workdir={tmp_path / 'two'}")
     assert call("train.py", TINY, f"--workdir={tmp_path / 'one'}").code == 0
-    assert beside.wait(timeout=240) == 0
+    beside.communicate(timeout=240)
+    assert beside.returncode == 0
     found = losses(tmp_path / "run")
     # Two devices of one process run the same program; one device sums a batch in another order.
     assert_close(found, losses(tmp_path / "two"), 1e-6)

@@ -25,6 +25,7 @@ from training.errors import NonFiniteError, PreemptedError
 from training.evaluate import bits, evaluate, guesses_line, interval_text, metric_of, selection_values
 from training.memory import CompiledStep, compile_step
 from training.mesh import (
+    everywhere,
     fetch,
     make_mesh,
     place,
@@ -203,7 +204,8 @@ class Run:
                 evaluating, saving = (last or step % every == 0 for every in (train.eval_every, train.checkpoint_every))
                 saving |= stopping
                 probe = self.probe_step(state.params, self.probe_inputs) if due else None
-                previous, pending = pending, Pending(step, metrics, probe)
+                # Gathered behind this step: when it is flushed the next one is under way.
+                previous, pending = pending, Pending(step, *everywhere(self.mesh, (metrics, probe)))
                 trouble = self._flush(previous, state, progress)
                 if trouble or evaluating or saving:
                     trouble = [*trouble, *self._flush(pending, state, progress)]
@@ -229,7 +231,7 @@ class Run:
         if pending is None:
             return []
         step, metrics, probe = pending
-        metrics, probe, energy_ref = fetch(self.mesh, (metrics, probe, state.energy_ref))
+        metrics, probe = jax.device_get((metrics, probe))
         rows: list[dict[str, Any]] = [{} for _ in self.config.seeds]
         if metrics is not None:
             rows = [dict(zip(StepMetrics._fields, column, strict=True)) for column in zip(*metrics, strict=True)]
@@ -237,7 +239,9 @@ class Run:
                 finite = metrics.loss[np.isfinite(metrics.loss)]
                 progress.update(step, float(finite.mean()) if finite.size else float("nan"))
         bad = [row.pop("bad", FINE) for row in rows]
-        energies = [{}] * len(rows) if probe is None else probe_rows(probe, energy_ref, self.probe_lengths)
+        energies = [{}] * len(rows)
+        if probe is not None:
+            energies = probe_rows(probe, fetch(self.mesh, state.energy_ref), self.probe_lengths)
         if step % self.config.train.log_every == 0 or probe is not None or max(bad) > FINE:
             for seed, row, energy in zip(self.config.seeds, rows, energies, strict=True):
                 self._write(step, seed, "train", {"loss": None, **row, **energy})
