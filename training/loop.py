@@ -20,6 +20,7 @@ from data.prepared import Opened, open_data, smoke_data
 from data.spec import TaskKind
 from training import checkpoint
 from training.config import ExperimentConfig, OnNonFinite
+from training.cost import model_facts, record_peak
 from training.errors import NonFiniteError, PreemptedError
 from training.evaluate import bits, evaluate, guesses_line, interval_text, metric_of, selection_values
 from training.mesh import make_mesh, replicated, split_batch
@@ -68,7 +69,8 @@ def train(config: ExperimentConfig, workdir: Path, data_dir: Path, to_stop: Call
     mesh = make_mesh(config.train.batch_size // parts, "train.batch_size" + f" / {parts}" * (parts > 1))
     make_mesh(config.train.eval_batch_size, "train.eval_batch_size")
     times = probe_times(program.task.length)
-    warnings = claim(workdir, config, {"probe_times": times, "data_sha256": data.content_sha256})
+    facts = {"probe_times": times, "data_sha256": data.content_sha256, **model_facts(program)}
+    warnings = claim(workdir, config, facts)
     with alone(workdir), contextlib.closing(RunLog(workdir / LOG)) as log:
         for line in warnings:
             log.say(line)
@@ -90,7 +92,7 @@ class Run:
     ):
         config = program.config
         self.program, self.config, self.splits, self.workdir, self.log = program, config, data.splits, workdir, log
-        self.mesh, self.to_stop = mesh, to_stop
+        self.mesh, self.to_stop, self.times = mesh, to_stop, times
         self.train_step = make_train_step(program)
         self.eval_step = make_eval_step(program)
         self.probe_step = make_probe_step(program, times)
@@ -186,7 +188,8 @@ class Run:
                 finite = values.loss[np.isfinite(values.loss)]
                 progress.update(step, float(finite.mean()) if finite.size else float("nan"))
         bad = [row.pop("bad", FINE) for row in rows]
-        energies = [{}] * len(rows) if probe is None else probe_rows(probe, state.energy_ref, self.probe_lengths)
+        refs, lengths = state.energy_ref, self.probe_lengths
+        energies = [{}] * len(rows) if probe is None else probe_rows(probe, refs, lengths, self.times)
         if step % self.config.train.log_every == 0 or probe is not None or max(bad) > FINE:
             for seed, row, energy in zip(self.config.seeds, rows, energies, strict=True):
                 self._write(step, seed, "train", {"loss": None, **row, **energy})
@@ -227,6 +230,7 @@ class Run:
 
     def _save(self, state: TrainState, step: int) -> None:
         self.metrics.sync()
+        record_peak(self.workdir)
         meta = {"repairs": self.repairs, "stopped": self.stopped}
         checkpoint.save(self.workdir / CHECKPOINTS, step, jax.device_get(state), meta)
 
