@@ -248,6 +248,7 @@ def _save(figure, stem: Path) -> None:
         # No date in the file: the same numbers give the same bytes.
         dated = {"CreationDate": None} if ending == "pdf" else None
         figure.savefig(stem.with_suffix(f".{ending}"), dpi=150, metadata=dated)
+        figure.set_layout_engine("none")  # as laid out once: the pdf has the places of the png
     plt.close(figure)
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from scripts.report.published import ARENA, Published, Value, five_task_mean, published, six_task_mean
+from scripts.report.published import ARENA, HEADS, Published, Value, five_task_mean, published, six_task_mean
 from scripts.report.settings import Score, Setting
 from scripts.report.statistics import LEVEL, Compared, all_pairs, best, mean_and_deviation
 from scripts.report.table import Cell, Line, Table
@@ -26,12 +26,10 @@ RULES = (
     "5-task: mean without Path-X. 6-task: all six, a failed Path-X counts as 50. Both are computed from the cells "
     "here; printed: what the source prints."
 )
-HEADS = {
-    "listops": "ListOps", "text": "Text", "retrieval": "Retrieval", "image": "Image", "pathfinder": "Pathfinder",
-    "pathx": "Path-X", "path256": "Path-256", "sc35": "16 kHz", "sc35_8k": "zero-shot 8 kHz", "sc10": "SC10",
-    "scifar": "CIFAR-10 in colour", "smnist": "sMNIST", "psmnist": "psMNIST",
-}  # fmt: skip
 ALONE = ("path256", "scifar", "smnist", "psmnist", "sc10")
+SPEECH = ("sc35", "sc35_8k")
+PLACES = (*ARENA, *SPEECH, *ALONE)
+"""Columns that have a table of their own."""
 
 
 class Placed(NamedTuple):
@@ -54,9 +52,9 @@ def tables(settings: Sequence[Setting]) -> list[Table]:
     parts = [placed for placed in scored if placed.score.why_not]
     found = [
         _arena([placed for placed in whole if placed.column in ARENA]),
-        _speech([placed for placed in whole if placed.column in ("sc35", "sc35_8k")]),
+        _speech([placed for placed in whole if placed.column in SPEECH]),
         *(_alone(task, [placed for placed in whole if placed.column == task]) for task in ALONE),
-        _others([placed for placed in whole if placed.column not in HEADS]),
+        _others([placed for placed in whole if placed.column not in PLACES]),
         _parts(parts),
         _pairs(scored),
     ]
@@ -92,9 +90,7 @@ def _published_arena(row: Published, notes: "Notes") -> Line:
 
 
 def _speech(placed: Sequence[Placed]) -> Table:
-    return _beside(
-        "speech_commands", "Speech Commands, 35 words, raw audio, test accuracy in %", ("sc35", "sc35_8k"), placed
-    )
+    return _beside("speech_commands", "Speech Commands, 35 words, raw audio, test accuracy in %", SPEECH, placed)
 
 
 def _rows(placed: Sequence[Placed]) -> list[tuple[str, dict[str, Placed]]]:

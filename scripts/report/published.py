@@ -10,6 +10,13 @@ from configs.published import Row
 
 REFERENCE = Path(configs.__file__).with_name("reference_results.json")
 ARENA = ("listops", "text", "retrieval", "image", "pathfinder", "pathx")
+HEADS = {
+    "listops": "ListOps", "text": "Text", "retrieval": "Retrieval", "image": "Image", "pathfinder": "Pathfinder",
+    "pathx": "Path-X", "path256": "Path-256", "sc35": "SC35, 16 kHz",
+    "sc35_8k": "SC35, zero-shot 8 kHz", "sc10": "SC10", "scifar": "CIFAR-10 in colour", "smnist": "sMNIST",
+    "psmnist": "psMNIST", "fsdd": "spoken digits",
+}  # fmt: skip
+
 CHANCE = 50.0
 """What a failed Path-X counts in a mean over six tasks, in per cent."""
 
