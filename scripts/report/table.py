@@ -65,7 +65,7 @@ class Table:
         """A table with booktabs; commands are comments."""
         rows = [" & ".join(_tex(column) for column in self.columns) + r" & made by \\", r"\midrule"]
         for line, source in self._sourced():
-            cells = [_marked(cell, _tex, r"\textbf{", "}", "$^{{{}}}$") for cell in line.cells]
+            cells = [_marked(cell, _tex, r"\textbf{", "}", r"\textsuperscript{{{}}}") for cell in line.cells]
             rows.append(" & ".join([*cells, _tex(source)]) + r" \\")
         notes = "\\\\\n".join(_tex(_note(*note)) for note in self.notes)
         commands = [f"% ({number}) {'; '.join(commands)}" for number, commands in self._numbered()]
