@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 
@@ -14,7 +14,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.colors import to_hex
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogFormatter
+from matplotlib.ticker import LogFormatter, MaxNLocator
 from numpy.typing import ArrayLike
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
@@ -188,10 +188,12 @@ def charts(row: Sequence[Chart], stem: Path, height: float = 3.5) -> None:
         _save(figure, stem)
 
 
-def grid(rows: Sequence[Sequence[Chart]], keys: Sequence[Line], stem: Path, *, same_y: bool) -> None:
+def grid(
+    rows: Sequence[Sequence[Chart]], keys: Sequence[Line], stem: Path, same_y: Literal["all", "row", "none"]
+) -> None:
     """Rows of charts, as stem.png and stem.pdf at the width of a page, with one legend of `keys` below them all.
 
-    same_y: the charts of a row have one axis y. Their labels stand at its first chart then. Short rows end in space.
+    same_y: which charts have one axis y; its label stands at the first of a row then. Short rows end in space.
     """
     columns, longest = max(map(len, rows)), max((len(key.label) for key in keys), default=0)
     beside = 3 if longest <= 32 and columns > 1 else 2 if longest <= 52 and columns > 1 else 1
@@ -199,7 +201,7 @@ def grid(rows: Sequence[Sequence[Chart]], keys: Sequence[Line], stem: Path, *, s
     with plt.rc_context(PAPER):
         figure, axes = plt.subplots(
             len(rows), columns, figsize=(7.2 if columns > 1 else 4.2, height),
-            sharey="row" if same_y else False, squeeze=False, layout="constrained",
+            sharey=same_y, squeeze=False, layout="constrained",
         )  # fmt: skip
         for places, row in zip(axes, rows, strict=True):
             for place, axis in enumerate(places):
@@ -208,7 +210,7 @@ def grid(rows: Sequence[Sequence[Chart]], keys: Sequence[Line], stem: Path, *, s
                     continue
                 _chart(axis, row[place])
                 _plain_numbers(axis)
-                if same_y and place:
+                if same_y != "none" and place:
                     axis.set_ylabel("")
         handles = [_handle(key) for key in keys]
         figure.legend(handles=handles, loc="outside lower center", ncol=min(beside, len(keys)), frameon=False)
@@ -221,12 +223,21 @@ def _handle(key: Line) -> Line2D:
     return Line2D([], [], color=_colour(key), linestyle=style, marker=marker, ms=2.6, lw=width, label=_plain(key.label))
 
 
+class _Plain(LogFormatter):
+    """Labels the ticks that matplotlib would, as 0.3 instead of 3 x 10^-1."""
+
+    def __call__(self, x, pos=None):
+        return f"{x:g}" if super().__call__(x, pos) else ""
+
+
 def _plain_numbers(axis) -> None:
-    """3 instead of 3 x 10^0."""
+    """Whole numbers along x: steps and layers have no fractions."""
     for scale in (axis.xaxis, axis.yaxis):
         if scale.get_scale() == "log":
-            scale.set_major_formatter(LogFormatter())
-            scale.set_minor_formatter(LogFormatter(minor_thresholds=(1, 0.4)))
+            scale.set_major_formatter(_Plain())
+            scale.set_minor_formatter(_Plain(minor_thresholds=(1, 0.4)))
+        elif scale is axis.xaxis:
+            scale.set_major_locator(MaxNLocator(5, integer=True))
 
 
 def sequential(count: int) -> list[str]:

@@ -11,7 +11,7 @@ TIMES = [1, 4, 16]
 STEPS = (0, 10, 20)
 
 
-def plain(config: Any) -> dict:
+def plain(config: Any) -> dict[str, Any]:
     """A config as config.json holds it."""
     return json.loads(json.dumps(config.to_dict()))
 
@@ -22,7 +22,7 @@ def write_run(folder, argument, accuracies, *, family=lra, changes=None, facts=N
     changes: dotted key -> value of the config. energies: layers; seed s and layer l have energy 2^(s + l + step/10) and
     the factors of `factors`. record: what its record in results.json says besides.
     """
-    config = plain(family.get_config(argument)) | {"seeds": list(accuracies)}
+    config: dict[str, Any] = {**plain(family.get_config(argument)), "seeds": list(accuracies)}
     for path, value in (changes or {}).items():
         *groups, name = path.split(".")
         group = config

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from scripts import figures
 from scripts.figures import Chart, Line
@@ -16,6 +17,8 @@ from scripts.report.statistics import geometric
 
 COLUMNS = 4
 """Panels beside each other."""
+POINTS = 40
+"""Of a curve of losses, at most."""
 GUIDE = "0.45"
 DESIGN = Line("design value", [], [], GUIDE, dashed=True)
 ENERGY = "state energy / design value"
@@ -26,17 +29,17 @@ Rows = Mapping[int, Sequence[Row]]
 
 @dataclass(frozen=True)
 class Figure:
-    """rows: of charts. keys: of the one legend. same_y: one axis y in each row."""
+    """rows: of charts. keys: of the one legend. same_y: see `scripts.figures.grid`."""
 
     name: str
     caption: str
     rows: Sequence[Sequence[Chart]]
     keys: Sequence[Line]
-    same_y: bool = True
+    same_y: Literal["all", "row", "none"] = "row"
 
     def draw(self, folder: Path) -> None:
         """Writes name.png and name.pdf."""
-        figures.grid(self.rows, self.keys, folder / self.name, same_y=self.same_y)
+        figures.grid(self.rows, self.keys, folder / self.name, self.same_y)
 
 
 def all_figures(settings: Sequence[Setting]) -> list[Figure]:
@@ -45,18 +48,21 @@ def all_figures(settings: Sequence[Setting]) -> list[Figure]:
     for name, title, group in _alike(measured(settings), lambda s: (s.data, s.first.config["model"]["depth"])):
         for make in (_over_training, _over_time, _over_depth, _drift, _factors):
             found += make(name, title, group)
-    for name, title, group in _alike([s for s in settings if s.first.validation], lambda s: (s.data,)):
+    taught = [s for s in settings if s.first.validation]
+    for name, title, group in _alike(taught, lambda s: (s.data, s.first.config["model"]["depth"])):
         found += _learning(name, title, group)
+    for name, title, group in _alike(taught, lambda s: (s.data,), len(taught)):
         found += _by_depth(name, title, group)
     return found
 
 
-def _alike(settings: Sequence[Setting], key: Callable[[Setting], tuple]) -> Iterator[tuple[str, str, list[Setting]]]:
-    """(part of a file name, of a caption, settings) of each group of at most as many settings as there are colours."""
+def _alike(
+    settings: Sequence[Setting], key: Callable[[Setting], tuple], most: int = len(figures.COLOURS)
+) -> Iterator[tuple[str, str, list[Setting]]]:
+    """(part of a file name, of a caption, settings) of each group, in parts of at most as many as there are colours."""
     groups: dict[tuple, list[Setting]] = {}
     for setting in settings:
         groups.setdefault(key(setting), []).append(setting)
-    most = len(figures.COLOURS)
     for (data, *depth), group in groups.items():
         for start in range(0, len(group), most):
             more = [f"part{start // most + 1}"] if len(group) > most else []
@@ -78,7 +84,7 @@ def _over_training(name: str, title: str, group: Sequence[Setting]) -> list[Figu
         f"State energy of every layer over training, {title}: a thin line per seed, their geometric mean, and the "
         "range over seeds as a band, in units of the design value (dashed)."
     )
-    return [Figure(f"energy_training_{name}", caption, _in_rows(panels), [*_layer_keys(colours), DESIGN])]
+    return [Figure(f"energy_training_{name}", caption, _in_rows(panels), [*_layer_keys(colours), DESIGN], "all")]
 
 
 def _over_time(name: str, title: str, group: Sequence[Setting]) -> list[Figure]:
@@ -188,14 +194,14 @@ def _factors(name: str, title: str, group: Sequence[Setting]) -> list[Figure]:
         "Dashed: 1."
     )
     keys = [*_setting_keys(group), Line("1, as designed", [], [], GUIDE, dashed=True)]
-    return [Figure(f"energy_factors_{name}", caption, [charts[:3], charts[3:]], keys, same_y=False)]
+    return [Figure(f"energy_factors_{name}", caption, [charts[:3], charts[3:]], keys, same_y="none")]
 
 
 def _learning(name: str, title: str, group: Sequence[Setting]) -> list[Figure]:
     """Training loss and validation accuracy."""
     loss, accuracy = [], []
     for colour, setting in enumerate(group):
-        loss += _seeds(setting.rows("training"), lambda row: _number(row["loss"]), colour, log=False)
+        loss += _seeds(_averaged(setting.rows("training")), lambda row: row["loss"], colour, log=False)
         accuracy += _seeds(setting.rows("validation"), lambda row: 100 * _number(row["accuracy"]), colour, log=False)
     baselines = next((r.get("baselines") for s in group for run in s.runs for r in run.results), None) or {}
     keys = _setting_keys(group)
@@ -207,8 +213,22 @@ def _learning(name: str, title: str, group: Sequence[Setting]) -> list[Figure]:
         Chart("training", STEP, "loss / nats", loss),
         Chart("validation", STEP, "accuracy / %", accuracy),
     ]
-    caption = f"Learning curves, {title}: a thin line per seed, their mean, and the range over seeds as a band."
-    return [Figure(f"learning_{name}", caption, [charts], keys, same_y=False)]
+    caption = (
+        f"Learning curves, {title}: a thin line per seed, their mean, and the range over seeds as a band. Losses of "
+        f"single batches, averaged to at most {POINTS} points."
+    )
+    return [Figure(f"learning_{name}", caption, [charts], keys, same_y="none")]
+
+
+def _averaged(rows: Rows) -> Rows:
+    """Losses of single batches, averaged over as many rows as leave at most 40 points."""
+    found: dict[int, list[Row]] = {}
+    for seed, own in rows.items():
+        losses = [row for row in own if row["loss"] is not None and math.isfinite(row["loss"])]
+        size = -(-len(losses) // POINTS) or 1
+        parts = [losses[start : start + size] for start in range(0, len(losses), size)]
+        found[seed] = [{"step": p[-1]["step"], "loss": _mean([row["loss"] for row in p])} for p in parts]
+    return found
 
 
 def _metrics(group: Sequence[Setting]) -> set[str]:
@@ -227,16 +247,18 @@ def _by_depth(name: str, title: str, group: Sequence[Setting]) -> list[Figure]:
     series = {label: dict(sorted(found.items())) for label, found in series.items() if len(found) > 1}
     if not series:
         return []
-    lines, keys = [], []
-    for colour, (label, found) in enumerate(series.items()):
-        depths, means = list(found), [_mean(values) for values in found.values()]
-        band = [min(values) for values in found.values()], [max(values) for values in found.values()]
-        lines += [Line("", [d] * len(v), v, colour, points=True) for d, v in found.items()]
-        lines.append(Line("", depths, means, colour, band=band))
-        keys.append(Line(label, [], [], colour))
-    chart = Chart("", "depth / layers", "test accuracy / %", lines)
-    caption = f"Test accuracy by depth, {title}: a point per seed, their mean and range."
-    return [Figure(f"accuracy_depth_{name}", caption, [[chart]], keys)]
+    most, drawn = len(figures.COLOURS), []
+    for start in range(0, len(series), most):
+        lines, keys = [], []
+        for colour, (label, found) in enumerate(list(series.items())[start : start + most]):
+            lines += [Line("", [d] * len(values), values, colour, points=True) for d, values in found.items()]
+            lines.append(Line("", list(found), [_mean(values) for values in found.values()], colour))
+            keys.append(Line(label, [], [], colour))
+        more = f"_{start // most + 1}" if len(series) > most else ""
+        caption = f"Test accuracy by depth, {title}: a point per seed, and their mean."
+        chart = Chart("", "depth / layers", "test accuracy / %", lines)
+        drawn.append(Figure(f"accuracy_depth_{name}{more}", caption, [[chart]], keys))
+    return drawn
 
 
 def _seeds(rows: Rows, value: Callable[[Row], float], colour: int | str, log: bool = True) -> list[Line]:
@@ -286,7 +308,10 @@ def _layer_keys(colours: Sequence[str]) -> list[Line]:
 
 
 def _setting_keys(group: Sequence[Setting]) -> list[Line]:
-    return [Line(setting.label, [], [], colour) for colour, setting in enumerate(group)]
+    """Of settings of one depth, which stands in the caption, or of any."""
+    depths = {setting.first.config["model"]["depth"] for setting in group}
+    label = _without_depth if len(depths) == 1 else str
+    return [Line(label(setting.label), [], [], colour) for colour, setting in enumerate(group)]
 
 
 def _panel(setting: Setting) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.report.charts import Figure
-from scripts.report.table import Table
+from scripts.report.table import Table, code
 
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a; }
@@ -36,8 +36,7 @@ class Page:
 
     def markdown(self) -> str:
         """With links to the files beside it."""
-        code = self.command.replace("`", "'")
-        parts = [f"# Report\n\nMade by `{code}`.{self._common()}\n"]
+        parts = [f"# Report\n\nMade by {code(self.command)}.{_escaped(self._common())}\n"]
         parts += ["## Tables\n", *(table.markdown() for table in self.tables)]
         parts += ["## Figures\n"]
         parts += [f"![{f.name}](figures/{f.name}.png)\n\n{_escaped(f.caption)}\n" for f in self.figures]

@@ -46,7 +46,7 @@ class Table:
                  for line, source in self._sourced()]  # fmt: skip
         body = [f"| {' | '.join(row)} |" for row in rows]
         notes = [f"- {_markdown(_note(*note))}" for note in self.notes]
-        made = [f"- ({number}) {'; '.join(f'`{c}`' for c in commands)}" for number, commands in self._numbered()]
+        made = [f"- ({number}) {'; '.join(map(code, commands))}" for number, commands in self._numbered()]
         parts = [f"### {_markdown(self.title)}", "\n".join(body), "\n".join([*notes, *made])]
         return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -122,6 +122,12 @@ def _marked(cell: Cell, escape: Callable[[str], str], start: str, end: str, mark
     text = escape(cell.text)
     marks = mark.format(escape(",".join(cell.marks))) if cell.marks else ""
     return (f"{start}{text}{end}" if cell.bold else text) + (f" {marks}" if marks else "")
+
+
+def code(text: str) -> str:
+    """A span of code in markdown, whatever backticks are in it."""
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence}{text}{fence}" if len(fence) == 1 else f"{fence} {text} {fence}"
 
 
 def _markdown(text: str) -> str:
