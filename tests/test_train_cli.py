@@ -49,6 +49,7 @@ def test_one_command_trains_to_the_end(finished):
     assert sorted(path.name for path in folder.iterdir()) == [
         "checkpoints",
         "config.json",
+        "cost.json",
         "metrics.jsonl",
         "train.log",
     ]
@@ -66,8 +67,10 @@ def test_one_command_trains_to_the_end(finished):
 def test_config_json_says_what_made_the_numbers(finished):
     record = json.loads((finished[0] / "config.json").read_text())
     assert record.keys() == {
-        *("schema", "config", "data_sha256", "probe_times", "versions", "git_commit", "devices", "platform", "cores")
+        *("schema", "config", "data_sha256", "probe_times", "versions", "git_commit", "devices", "platform", "cores"),
+        *("parameters", "state_size", "steps_per_record"),
     }
+    assert (record["parameters"], record["state_size"], record["steps_per_record"]) == (2170, 32, 96)
     config, _ = workdir.read_config(finished[0])
     assert config.seeds == (0, 1)
     assert record["schema"] == config.schema

@@ -120,7 +120,7 @@ def _cost(run: Run) -> list[Cell]:
 def machine(facts: Any) -> str:
     """Where a run was begun, as config.json says."""
     devices = facts.get("devices", [])
-    kinds = facts.get("device_kinds") or sorted({device.partition(":")[0] for device in devices})
+    kinds = sorted({device.partition(":")[0] for device in devices})
     return f"{len(devices)} × {', '.join(kinds)}; {facts.get('cores', '?')} cores"
 
 
