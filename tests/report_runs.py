@@ -20,7 +20,8 @@ def write_run(folder, argument, accuracies, *, family=lra, changes=None, facts=N
     """A run of `argument` whose seeds scored `accuracies` (seed -> value; None: not scored).
 
     changes: dotted key -> value of the config. energies: layers; seed s and layer l have energy 2^(s + l + step/10) and
-    the factors of `factors`. record: what its record in results.json says besides.
+    the factors of `factors`; without it, no energies and no validation. record: what its record in results.json says
+    besides.
     """
     config: dict[str, Any] = {**plain(family.get_config(argument)), "seeds": list(accuracies)}
     for path, value in (changes or {}).items():
@@ -38,7 +39,8 @@ def write_run(folder, argument, accuracies, *, family=lra, changes=None, facts=N
             for seed in accuracies:
                 row = {"step": step, "seed": seed, "split": "train", "loss": 3 - step / 10, "seconds": 1 + step / 5}
                 log.write(row | (factors(seed, step, energies) if energies else {}))
-                log.write({"step": step, "seed": seed, "split": "val", "loss": 2.0, "accuracy": 0.1 + step / 100})
+                if energies:
+                    log.write({"step": step, "seed": seed, "split": "val", "loss": 2.0, "accuracy": 0.1 + step / 100})
     scored = {str(seed): {"accuracy": value, "alive": True} for seed, value in accuracies.items() if value is not None}
     if scored:
         whole = {"split": "test", "checkpoint": "best", "seeds": scored, "count": 2000, "metric": "accuracy"}

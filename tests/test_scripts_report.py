@@ -28,10 +28,10 @@ def runs(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs")
     listops = "task=listops,layer={},preset=published"
     write_run(out / "rotrnn", listops.format("rotrnn"), {0: 0.60, 1: 0.61, 2: 0.62}, energies=2, padding="pool_only")
-    write_run(out / "lru" / NASTY, listops.format("lru"), {0: 0.50, 1: 0.51}, energies=2)
+    write_run(out / "lru" / NASTY, listops.format("lru"), {0: 0.50, 1: 0.51})
     write_run(out / "lru" / "more", listops.format("lru"), {2: 0.53, 1: 0.9})
     folded = {"model.options.normalise": "folded"}
-    write_run(out / "folded", listops.format("rotrnn"), {0: 0.55, 1: 0.58, 2: 0.59}, changes=folded)
+    write_run(out / "folded", listops.format("rotrnn"), {0: 0.55, 1: 0.58, 2: 0.59}, changes=folded, energies=2)
     deep = {"updates": 10, "checkpoint": "last"}
     write_run(out / "part", "task=listops,layer=s5", {0: 0.99}, changes={"data.limit": 500}, partial=True, **deep)
     write_run(out / "colour", "task=scifar,layer=lru", {0: 0.89}, family=pixels)
@@ -145,7 +145,7 @@ def test_energies_are_written_in_numbers(report):
     assert line["energy"] == "11.3 (4 to 32)"
     assert line["largest gain"] == "96"
     with (report[0] / "tables" / "state_energy_over_time.csv").open(newline="") as file:
-        place = {"setting": "LRU, preset=published", "seed": "1", "layer": "2", "step": "20", "t": "4"}
+        place = {"setting": "RotRNN, preset=published", "seed": "1", "layer": "2", "step": "20", "t": "4"}
         (row,) = [row for row in csv.DictReader(file) if place.items() <= row.items()]
     assert (float(row["energy"]), float(row["white"])) == (8, 8)
     assert 0 < float(row["law"]) < 1

@@ -145,7 +145,7 @@ def missing(settings: Sequence[Setting]) -> list[str]:
             if not run.probes:
                 lines.append(f"{run.folder}: no state energies: metrics.jsonl has no row of a probe")
             lines += [f"{run.folder}: {line}" for line in _unscored(run, setting)]
-            if old := [name for name, there in _recent(run) if not there]:
+            if old := [name for name, there in _recent(run, done >= asked) if not there]:
                 lines.append(f"{run.folder}: {OLD}: {', '.join(old)}")
     return lines
 
@@ -163,11 +163,11 @@ def _unscored(run: Run, setting: Setting) -> list[str]:
     return lines
 
 
-def _recent(run: Run) -> list[tuple[str, bool]]:
-    """What runs record since reports are made of them, and whether this one does."""
+def _recent(run: Run, done: bool) -> list[tuple[str, bool]]:
+    """What runs record since reports are made of them, and whether this one does; memory once it is done."""
     energies = [row for row in run.probes if any(value is not None for value in row["state_energy"])]
     return [
         ("parameters, state size and length", "parameters" in run.facts),
-        ("peak memory", bool(run.cost)),
+        ("peak memory", bool(run.cost) or not done),
         ("energies under white input (state_white_t)", not energies or "state_white_t" in energies[0]),
     ]
