@@ -137,7 +137,8 @@ def _stored(config: Config) -> list[str]:
 
 def expected(config: Config) -> Expected:
     """Steps over the published steps/s, which is scaled with the symbols in a batch where batch or task differ."""
-    task, layer, train = config["data"]["task"], config["model"]["layer"], config["train"]
+    task: str = config["data"]["task"]
+    layer, train = config["model"]["layer"], config["train"]
     if layer not in ("lru", "s5", "rotrnn"):
         return Expected(None, f"no speed of {NAMES[layer]} is published")
     relative = RELATIVE.get(task, task)
