@@ -68,9 +68,8 @@ def test_config_json_says_what_made_the_numbers(finished):
     record = json.loads((finished[0] / "config.json").read_text())
     assert record.keys() == {
         *("schema", "config", "data_sha256", "probe_times", "versions", "git_commit", "devices", "platform", "cores"),
-        *("parameters", "state_size", "steps_per_record"),
+        *("parameters", "state_size", "steps_per_record"),  # in numbers: test_training_cost.py
     }
-    assert (record["parameters"], record["state_size"], record["steps_per_record"]) == (2170, 32, 96)
     config, _ = workdir.read_config(finished[0])
     assert config.seeds == (0, 1)
     assert record["schema"] == config.schema
