@@ -19,7 +19,7 @@ NAMES = {
     "mlp": "MLP",
 }
 
-NO_MATTER = {"seeds", "schema", "published", "on_nonfinite"}
+NO_MATTER = {"seeds", "schema", "published", "on_nonfinite", "compile_cache", "train.profile"}
 """Keys that are no part of a setting."""
 MEASURING = {
     f"train.{key}" for key in ("eval_batch_size", "log_every", "probe_every", "probe_size", "checkpoint_every")
