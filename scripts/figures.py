@@ -5,13 +5,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Literal
 
 import matplotlib as mpl
 
 mpl.use("Agg")
 
 import matplotlib.pyplot as plt
+from matplotlib.colors import to_hex
 from matplotlib.lines import Line2D
+from matplotlib.ticker import LogFormatter, MaxNLocator
 from numpy.typing import ArrayLike
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
@@ -145,13 +148,17 @@ def _averaged(losses: Sequence[float]) -> list[tuple[float, float]]:
 
 @dataclass(frozen=True)
 class Line:
-    """A curve, or points with error bars where `error` is given; `band` is (low, high) around it."""
+    """A curve, or points with error bars where `error` is given; `band` is (low, high) around it.
+
+    colour: a place in COLOURS, or a colour as matplotlib names it. thin: one of many, such as a seed.
+    """
 
     label: str
     x: ArrayLike
     y: ArrayLike
-    colour: int
+    colour: int | str
     dashed: bool = False
+    thin: bool = False
     points: bool = False
     error: ArrayLike | None = None
     band: tuple[ArrayLike, ArrayLike] | None = None
@@ -173,26 +180,104 @@ class Chart:
 
 def charts(row: Sequence[Chart], stem: Path, height: float = 3.5) -> None:
     """Charts side by side, as stem.png and stem.pdf, to be read at the width of a page (7.2 inches)."""
-    with plt.rc_context(
-        {"font.size": 8, "axes.titlesize": 8.5, "legend.fontsize": 7, "legend.handlelength": 1.8, "pdf.fonttype": 42}
-    ):
+    with plt.rc_context(PAPER):
         figure, axes = plt.subplots(1, len(row), figsize=(7.2, height), squeeze=False, layout="constrained")
         for axis, chart in zip(axes[0], row, strict=True):
-            _chart(axis, chart, short=60 // len(row))
-        for ending in ("png", "pdf"):
-            # No date in the file: the same numbers give the same bytes.
-            dated = {"CreationDate": None} if ending == "pdf" else None
-            figure.savefig(stem.with_suffix(f".{ending}"), dpi=150, metadata=dated)
-        plt.close(figure)
+            _chart(axis, chart)
+            _legend(axis, chart, short=60 // len(row))
+        _save(figure, stem)
 
 
-def _chart(axis, chart: Chart, short: int) -> None:
-    """Legends have two columns if there are many labels and none has more than `short` characters."""
+def grid(
+    rows: Sequence[Sequence[Chart]], keys: Sequence[Line], stem: Path, same_y: Literal["all", "row", "none"]
+) -> None:
+    """Rows of charts, as stem.png and stem.pdf at the width of a page, with one legend of `keys` below them all.
+
+    same_y: which charts have one axis y; its label stands at the first of a row then. Short rows end in space.
+    """
+    columns, longest = max(map(len, rows)), max((len(key.label) for key in keys), default=0)
+    beside = 3 if longest <= 32 and columns > 1 else 2 if longest <= 52 and columns > 1 else 1
+    height = 2.15 * len(rows) + 0.2 + 0.16 * -(-len(keys) // beside)
+    with plt.rc_context(PAPER):
+        figure, axes = plt.subplots(
+            len(rows), columns, figsize=(7.2 if columns > 1 else 4.2, height),
+            sharey=same_y, squeeze=False, layout="constrained",
+        )  # fmt: skip
+        for places, row in zip(axes, rows, strict=True):
+            for place, axis in enumerate(places):
+                if place >= len(row):
+                    axis.set_axis_off()
+                    continue
+                _chart(axis, row[place])
+                _plain_numbers(axis)
+                if same_y != "none" and place:
+                    axis.set_ylabel("")
+        handles = [_handle(key) for key in keys]
+        figure.legend(handles=handles, loc="outside lower center", ncol=min(beside, len(keys)), frameon=False)
+        _save(figure, stem)
+
+
+def _handle(key: Line) -> Line2D:
+    width = 0.6 if key.thin else 1.2
+    style, marker = ("", "o") if key.points else ((0, (4, 2)) if key.dashed else "-", "")
+    return Line2D([], [], color=_colour(key), linestyle=style, marker=marker, ms=2.6, lw=width, label=_plain(key.label))
+
+
+class _Plain(LogFormatter):
+    """Labels the ticks that matplotlib would, as 0.3 instead of 3 x 10^-1."""
+
+    def __call__(self, x, pos=None):
+        return f"{x:g}" if super().__call__(x, pos) else ""
+
+
+def _plain_numbers(axis) -> None:
+    """Whole numbers along x: steps and layers have no fractions."""
+    for scale in (axis.xaxis, axis.yaxis):
+        if scale.get_scale() == "log":
+            scale.set_major_formatter(_Plain())
+            scale.set_minor_formatter(_Plain(minor_thresholds=(1, 0.4)))
+        elif scale is axis.xaxis:
+            scale.set_major_locator(MaxNLocator(5, integer=True))
+
+
+def sequential(count: int) -> list[str]:
+    """Colours of an order, such as that of layers, from dark to light; told apart by the colour-blind, too."""
+    return [to_hex(mpl.colormaps["viridis"](0.85 * place / max(count - 1, 1))) for place in range(count)]
+
+
+PAPER: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8.5,
+    "legend.fontsize": 7,
+    "legend.handlelength": 1.8,
+    "pdf.fonttype": 42,
+}
+
+
+def _save(figure, stem: Path) -> None:
+    for ending in ("png", "pdf"):
+        # No date in the file: the same numbers give the same bytes.
+        dated = {"CreationDate": None} if ending == "pdf" else None
+        figure.savefig(stem.with_suffix(f".{ending}"), dpi=150, metadata=dated)
+        figure.set_layout_engine("none")  # as laid out once: the pdf has the places of the png
+    plt.close(figure)
+
+
+def _colour(line: Line) -> str:
+    return COLOURS[line.colour] if isinstance(line.colour, int) else line.colour
+
+
+def _plain(text: str) -> str:
+    """As it is: matplotlib would read a formula between dollars."""
+    return text.replace("$", r"\$")
+
+
+def _chart(axis, chart: Chart) -> None:
     # Before anything is drawn: the margins depend on the scale.
     axis.set_xscale("log" if "x" in chart.log else "linear")
     axis.set_yscale("log" if "y" in chart.log else "linear")
     for line in chart.lines:
-        colour, style = COLOURS[line.colour], (0, (4, 2)) if line.dashed else "-"
+        colour, style = _colour(line), (0, (4, 2)) if line.dashed else "-"
         if line.band:
             axis.fill_between(line.x, *line.band, color=colour, alpha=0.18, linewidth=0)
         if line.points or line.error is not None:
@@ -202,8 +287,16 @@ def _chart(axis, chart: Chart, short: int) -> None:
         else:
             # Guides lie on top: a dashed line would vanish under the curve that it agrees with.
             order = 3 if line.dashed else 2
-            axis.plot(line.x, line.y, color=colour, linestyle=style, lw=1.2, label=line.label, zorder=order)
-    axis.set(title=chart.title, xlabel=chart.x, ylabel=chart.y, xlim=chart.x_limits, ylim=chart.y_limits)
+            width, alpha = (0.6, 0.6) if line.thin else (1.2, 1)
+            axis.plot(
+                line.x, line.y, color=colour, linestyle=style, lw=width, alpha=alpha, label=line.label, zorder=order
+            )
+    axis.set(title=_plain(chart.title), xlabel=chart.x, ylabel=chart.y)
+    # Only where asked for: it would end the scaling of axes that are shared.
+    if chart.x_limits:
+        axis.set_xlim(chart.x_limits)
+    if chart.y_limits:
+        axis.set_ylim(chart.y_limits)
     for place, text in chart.marks.items():
         axis.axvline(place, color="0.6", lw=0.8, zorder=0)
         axis.annotate(
@@ -219,6 +312,10 @@ def _chart(axis, chart: Chart, short: int) -> None:
     axis.grid(color="0.92", linewidth=0.6)
     axis.set_axisbelow(True)
     axis.spines[["top", "right"]].set_visible(False)
+
+
+def _legend(axis, chart: Chart, short: int) -> None:
+    """Below the axes, in two columns if there are many labels and none has more than `short` characters."""
     labels = [line.label for line in chart.lines if line.label]
     columns = 2 if len(labels) > 3 and max(map(len, labels)) <= short else 1
     axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncol=columns, frameon=False, columnspacing=1.0)

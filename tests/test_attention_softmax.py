@@ -181,6 +181,6 @@ def test_energies_of_a_layer_without_a_state_are_null():
     program, state = fresh(config)
     batch = split.gather(np.arange(8))
     diagnostics = jax.device_get(make_probe_step(program, (1, 4))(state.params, batch))
-    rows = probe_rows(diagnostics, energy_refs(diagnostics), batch["lengths"])
+    rows = probe_rows(diagnostics, energy_refs(diagnostics), batch["lengths"], (1, 4))
     assert rows == [{name: [None, None] for name in NAMES}] * 2
     assert all(found["finite"].all() for found in diagnostics)

@@ -73,7 +73,7 @@ def test_energies_are_those_of_a_plain_loop_in_units_of_an_input(x64, weights):
     assert_close(found["energy"], square[mask].mean(0))
     assert_close(found["gain"], (np.abs(entries(run, "B")) ** 2).sum(1))
     stacked: Any = {name: np.asarray(value)[None] for name, value in found.items()} | {"finite": np.ones(1, bool)}
-    (row,) = probe_rows([stacked], energy_refs([stacked]), mask.sum(1))
+    (row,) = probe_rows([stacked], energy_refs([stacked]), mask.sum(1), times)
     of_input, energy = np.asarray(found["gain"]).sum(), square.sum(2)
     assert_close(np.asarray(row["state_energy_t"][0]), np.array([*energy[:, :2].mean(0), energy[0, 4]]) / of_input)
     assert row["state_energy"][0] == pytest.approx(row["state_energy_raw"][0] / of_input)

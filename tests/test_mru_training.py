@@ -122,11 +122,11 @@ def test_a_run_records_energies_without_a_split():
     batch = split.gather(np.arange(8))
     first = of_seed(state.params, 0)
     start = probe(state.params, batch)
-    before = probe_rows(start, energy_refs(start), batch["lengths"])
+    before = probe_rows(start, energy_refs(start), batch["lengths"], (1, 4))
     for step in range(3):
         state, metrics = train_step(state, stacked_batch(split, (0, 1), step, 8), jnp.asarray(step))
         assert (np.asarray(metrics.bad) == -1).all()
-    after = probe_rows(probe(state.params, batch), energy_refs(start), batch["lengths"])
+    after = probe_rows(probe(state.params, batch), energy_refs(start), batch["lengths"], (1, 4))
     heads, n = 4, 2
     row: dict[str, Any]
     for row in before:

@@ -19,6 +19,7 @@ ENERGIES = {
     "state_energy_median",
     "state_energy_drift",
     "state_energy_t",
+    "state_white_t",
     "state_gain",
     "state_gain_max",
     "state_align",
@@ -45,12 +46,8 @@ def test_one_command_trains_to_the_end(finished):
     folder, ended = finished
     assert ended.code == 0, ended.err
     assert ended.err == ""
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "checkpoints",
-        "config.json",
-        "metrics.jsonl",
-        "train.log",
-    ]
+    expected = "checkpoints config.json cost.json metrics.jsonl train.log".split()
+    assert sorted(path.name for path in folder.iterdir()) == expected
     assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == ["12", "8"]
     lines = ended.out.splitlines()
     assert lines[0] == "2,170 parameters; 1 blocks like blocks/0"
@@ -65,7 +62,8 @@ def test_one_command_trains_to_the_end(finished):
 def test_config_json_says_what_made_the_numbers(finished):
     record = json.loads((finished[0] / "config.json").read_text())
     assert record.keys() == {
-        *("schema", "config", "data_sha256", "probe_times", "versions", "git_commit", "devices", "platform", "cores")
+        *("schema", "config", "data_sha256", "probe_times", "versions", "git_commit", "devices", "platform", "cores"),
+        *("parameters", "state_size", "steps_per_record"),  # in numbers: test_training_cost.py
     }
     config, _ = workdir.read_config(finished[0])
     assert config.seeds == (0, 1)

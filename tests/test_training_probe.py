@@ -66,7 +66,7 @@ def probe(graphdef, params, u, mask):
 
 def row_of(diagnostics, initial, lengths) -> dict[str, Any]:
     """Quantities of the one block of the one seed."""
-    (row,) = probe_rows([diagnostics], energy_refs([initial]), np.asarray(lengths))
+    (row,) = probe_rows([diagnostics], energy_refs([initial]), np.asarray(lengths), TIMES)
     return {name: values[0] for name, values in row.items()}
 
 
@@ -76,7 +76,8 @@ def test_the_split_is_exact(x64, layer, options):
     u, mask = batch(lengths, 9)
     graphdef, params = make(layer, options)
     initial = probe(graphdef, params, u, mask)
-    row = row_of(probe(graphdef, moved(params), u, mask), initial, lengths)
+    later = probe(graphdef, moved(params), u, mask)
+    row = row_of(later, initial, lengths)
     gain, decay = initial["gain"][0], initial["log_decay"][0]
     assert gain.dtype == np.float64
     t = np.concatenate([np.arange(1, length + 1) for length in lengths])
@@ -85,6 +86,9 @@ def test_the_split_is_exact(x64, layer, options):
     assert row["state_energy"] == pytest.approx(row["state_energy_raw"] / expected, rel=1e-12)
     product = row["state_gain"] * row["state_align"] * row["state_temporal"]
     assert product == pytest.approx(row["state_energy"] * expected / gain.sum(), rel=1e-12)
+    # Of the present parameters, in units of the initial ones.
+    now = later["gain"][0] * (1 - np.exp(2 * later["log_decay"][0] * np.array(TIMES)[:, None]))
+    np.testing.assert_allclose(row["state_white_t"], now.sum(1) / gain.sum(), rtol=1e-12)
     # None of the factors is idle here, so the identity says something; but xi holds the gain at 1 by construction.
     assert all(abs(row[name] - 1) > 1e-3 for name in ("state_align", "state_temporal"))
     if layer == "rotrnn" and "normalise" not in options:
@@ -148,6 +152,7 @@ def test_white_inputs_find_the_energy_that_was_designed(layer, options):
         share = 1 - np.exp(2 * found["log_decay"][0])
         expected = (found["gain"][0] * share).sum() / found["gain"].sum()
         assert row["state_energy_t"][0] == pytest.approx(expected, rel=0.08)
+    np.testing.assert_allclose(row["state_energy_t"], row["state_white_t"], rtol=0.08)
 
 
 @pytest.mark.parametrize("layer", SIZES)
@@ -188,10 +193,12 @@ def test_every_seed_has_its_own_reference():
     graphdef, params = make("lru", {})
     one, two = (probe(graphdef, p, u, mask) for p in (params, moved(params)))
     stacked = jax.tree.map(lambda a, b: np.concatenate([a, b]), one, two)
-    rows = probe_rows([stacked], energy_refs([stacked]), np.array([9, 3]))
+    rows = probe_rows([stacked], energy_refs([stacked]), np.array([9, 3]), TIMES)
     for row, alone in zip(rows, (one, two), strict=True):
         assert {name: values[0] for name, values in row.items()}.items() >= {
-            name: value for name, value in row_of(alone, alone, [9, 3]).items() if name != "state_energy_t"
+            name: value
+            for name, value in row_of(alone, alone, [9, 3]).items()
+            if name not in ("state_energy_t", "state_white_t")
         }.items()
 
 
@@ -200,7 +207,7 @@ def test_a_layer_without_a_state_has_null():
     with_state = probe(*make("lru", {}), u, mask)
     blocks = [{"finite": np.asarray([True])}, with_state]
     assert energy_refs(blocks)[0] is None
-    (row,) = probe_rows(blocks, energy_refs(blocks), np.array([9, 3]))
+    (row,) = probe_rows(blocks, energy_refs(blocks), np.array([9, 3]), TIMES)
     assert row.keys() == set(NAMES)
     assert all(values[0] is None and values[1] is not None for values in row.values())
 

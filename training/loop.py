@@ -20,6 +20,7 @@ from data.spec import TaskKind, TaskSpec
 from training import checkpoint
 from training.compiled import compile_cache
 from training.config import ExperimentConfig, OnNonFinite
+from training.cost import model_facts, record_peak
 from training.distributed import agreed, copied, is_first, together, told
 from training.errors import NonFiniteError, PreemptedError
 from training.evaluate import bits, evaluate, guesses_line, interval_text, metric_of, selection_values
@@ -106,7 +107,8 @@ def _prepared(
     times = probe_times(program.task.length)
     if not is_first():
         return Run(program, data, workdir, times, mesh, Nowhere(), to_stop, train_step)
-    warnings = claim(workdir, config, {"probe_times": times, "data_sha256": data.content_sha256})
+    facts = {"probe_times": times, "data_sha256": data.content_sha256, **model_facts(program)}
+    warnings = claim(workdir, config, facts)
     held.enter_context(alone(workdir))
     log = held.enter_context(contextlib.closing(RunLog(workdir / LOG)))
     for line in warnings:
@@ -130,7 +132,7 @@ class Run:
     ):
         config = program.config
         self.program, self.config, self.splits, self.workdir, self.log = program, config, data.splits, workdir, log
-        self.mesh, self.to_stop, self.train_step = mesh, to_stop, train_step
+        self.mesh, self.to_stop, self.train_step, self.times = mesh, to_stop, train_step, times
         self.eval_step = using(mesh, make_eval_step(program))
         self.probe_step = using(mesh, make_probe_step(program, times))
         batch = probe_batch(data.splits["val"], config.train.probe_size)
@@ -241,7 +243,7 @@ class Run:
         bad = [row.pop("bad", FINE) for row in rows]
         energies = [{}] * len(rows)
         if probe is not None:
-            energies = probe_rows(probe, fetch(self.mesh, state.energy_ref), self.probe_lengths)
+            energies = probe_rows(probe, fetch(self.mesh, state.energy_ref), self.probe_lengths, self.times)
         if step % self.config.train.log_every == 0 or probe is not None or max(bad) > FINE:
             for seed, row, energy in zip(self.config.seeds, rows, energies, strict=True):
                 self._write(step, seed, "train", {"loss": None, **row, **energy})
@@ -286,6 +288,7 @@ class Run:
         whole = fetch(self.mesh, state)
         with together():
             if is_first():
+                record_peak(self.workdir)
                 checkpoint.save(self.workdir / CHECKPOINTS, step, whole, meta)
 
     def _describe(self, state: TrainState, i: int, step: int, index: int) -> str:

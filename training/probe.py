@@ -8,6 +8,7 @@ parameters alone, and a_h the factor by which the covariance of the real input c
     state_energy        sum E_h / sum g_h(0) s_h          1 means: as designed
     state_energy_median median over h of E_h / (g_h(0) s_h)
     state_energy_t      E at the t-th valid step / sum g_h(0)
+    state_white_t       sum g_h (1 - |lambda_h|^(2t)) / sum g_h(0): what it would be under white unit input
     state_energy_drift  log10(sum E_h / sum E_h(0))
     state_gain          sum g_h / sum g_h(0)              what the parameters guarantee
     state_gain_max      max g_h / g_h(0)
@@ -19,8 +20,9 @@ stationary energy that a zero start reaches (1 for a stationary start). gain x a
 state_energy x sum g_h(0) s_h / sum g_h(0), exactly.
 
 A layer whose energy does not split this way (MRU: E_h the mean of |S_t^h|_F^2, g_h = n, s_h = 1; dense: E_h the mean of
-|x_i|^2 over time, g_h = |B_i|^2, what one white input brings, s_h = 1) has null for the last four, one without a state
-has null for all. What a layer logs besides (MRU: max_element, max_log_norm, log10_cond) stands under its own name.
+|x_i|^2 over time, g_h = |B_i|^2, what one white input brings, s_h = 1) has null for the last four and, but for dense,
+for state_white_t; one without a state has null for all. What a layer logs besides (MRU: max_element, max_log_norm,
+log10_cond) stands under its own name.
 """
 
 from typing import Any
@@ -67,13 +69,18 @@ def start_share(log_decay: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return -np.expm1(2 * log_decay[:, None] * t) @ reached / reached.sum()
 
 
-def probe_rows(diagnostics: list[dict[str, Any]], refs: tuple[EnergyRef | None, ...], lengths: np.ndarray) -> list[Row]:
-    """One row a seed: the quantities above, each a list over layers (null for a layer without them)."""
+def probe_rows(
+    diagnostics: list[dict[str, Any]], refs: tuple[EnergyRef | None, ...], lengths: np.ndarray, times: tuple[int, ...]
+) -> list[Row]:
+    """One row a seed: the quantities above, each a list over layers (null for a layer without them).
+
+    times: those at which the probe recorded energies.
+    """
     rows = []
     own = sorted({name for found in diagnostics for name in found.get("log", {})})
     for seed in range(len(diagnostics[0]["finite"])):
         blocks = (_of_seed(block, seed) for block in zip(diagnostics, refs, strict=True))
-        layers = [_layer(found, ref, lengths) for found, ref in blocks]
+        layers = [_layer(found, ref, lengths, times) for found, ref in blocks]
         rows.append({name: [layer.get(name) for layer in layers] for name in (*NAMES, *own)})
     return rows
 
@@ -82,7 +89,7 @@ def _of_seed(values: Any, seed: int) -> Any:
     return jax.tree.map(lambda value: np.asarray(value[seed], np.float64), values)
 
 
-def _layer(found: dict[str, Any], ref: EnergyRef | None, lengths: np.ndarray) -> dict:
+def _layer(found: dict[str, Any], ref: EnergyRef | None, lengths: np.ndarray, times: tuple[int, ...]) -> dict:
     own = found.get("log", {})
     if ref is None:
         return own
@@ -95,10 +102,14 @@ def _layer(found: dict[str, Any], ref: EnergyRef | None, lengths: np.ndarray) ->
         "state_energy_drift": np.log10(energy.sum() / ref.energy.sum()),
         "state_energy_t": found["energy_t"] / ref.gain.sum(),
     }
+    if "white_t" in found:
+        size["state_white_t"] = found["white_t"] / ref.gain.sum()
     if "gain_align" not in found:
         return size | own
     aligned = found["gain_align"]
+    reached = -np.expm1(2 * found["log_decay"] * np.asarray(times)[:, None])
     split = {
+        "state_white_t": reached @ gain / ref.gain.sum(),
         "state_gain": gain.sum() / ref.gain.sum(),
         "state_gain_max": (gain / ref.gain).max(),
         "state_align": aligned.sum() / gain.sum(),
@@ -113,6 +124,7 @@ NAMES = (
     "state_energy_median",
     "state_energy_drift",
     "state_energy_t",
+    "state_white_t",
     "state_gain",
     "state_gain_max",
     "state_align",

@@ -1,0 +1,107 @@
+"""The folders of runs, read without jax."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from training.errors import ConfigError
+from training.writers import read_metrics
+
+CONFIG, METRICS, RESULTS, COST = "config.json", "metrics.jsonl", "results.json", "cost.json"
+SCHEMA = 2
+NOT_RUNS = {"checkpoints", "compiled"}
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One folder. config: nested, as config.json holds it. facts: the rest of that file.
+
+    training: the rows of metrics.jsonl on training steps and probes. validation: those of evaluations. results: the
+    records of results.json. cost: of cost.json, empty for a run of before it was written.
+    """
+
+    folder: Path
+    config: Mapping[str, Any]
+    facts: Mapping[str, Any]
+    training: Sequence[Row]
+    validation: Sequence[Row]
+    results: Sequence[Row]
+    cost: Mapping[str, Any]
+
+    @property
+    def task(self) -> str:
+        return self.config["data"]["task"]
+
+    @property
+    def layer(self) -> str:
+        return self.config["model"]["layer"]
+
+    @property
+    def probes(self) -> list[Row]:
+        """Rows with state energies, in order."""
+        return [row for row in self.training if "state_energy" in row]
+
+
+def read_runs(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
+    """Every run in the folders and below them, and one line about each that cannot be read.
+
+    Raises ConfigError for a folder that is not there, or if there is no run in any.
+    """
+    runs, left_out = [], []
+    for path in dict.fromkeys(path for folder in folders for path in _found(folder)):
+        try:
+            runs.append(_read(path))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            left_out.append(f"{path}: left out: {_why(error)}")
+    if not runs and not left_out:
+        raise ConfigError(f"{', '.join(map(str, folders))}: no run in there (a run has a {CONFIG})")
+    return runs, left_out
+
+
+def _found(folder: Path) -> Iterator[Path]:
+    if not folder.is_dir():
+        raise ConfigError(f"{folder}: there is no such folder")
+    for here, inner, files in os.walk(folder):
+        if CONFIG in files:
+            inner.clear()
+            yield Path(here)
+        inner[:] = sorted(name for name in inner if name not in NOT_RUNS and not name.startswith("."))
+
+
+def _read(folder: Path) -> Run:
+    facts = json.loads((folder / CONFIG).read_text())
+    if facts["schema"] != SCHEMA:
+        raise ValueError(f"a run of another version (schema {facts['schema']!r}, here {SCHEMA})")
+    config = facts.pop("config")
+    for group, key in (("data", "task"), ("model", "layer"), ("model", "depth"), ("train", "steps")):
+        if key not in config[group]:
+            raise ValueError(f"{CONFIG} has no {group}.{key}")
+    rows = read_metrics(folder / METRICS) if (folder / METRICS).exists() else []
+    return Run(
+        folder,
+        config,
+        facts,
+        [row for row in rows if row["split"] == "train"],
+        [row for row in rows if row["split"] == "val"],
+        _records(folder / RESULTS),
+        json.loads((folder / COST).read_text()) if (folder / COST).exists() else {},
+    )
+
+
+def _records(path: Path) -> list[Row]:
+    records = json.loads(path.read_text()) if path.exists() else []
+    for key in ("split", "checkpoint", "seeds", "count"):
+        if any(key not in record for record in records):
+            raise ValueError(f"{path.name} has a record without {key}")
+    return records
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"{error} is missing in its files"
+    return " ".join(str(error).split()) or type(error).__name__
