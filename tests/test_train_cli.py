@@ -46,7 +46,7 @@ def test_one_command_trains_to_the_end(finished):
     folder, ended = finished
     assert ended.code == 0, ended.err
     assert ended.err == ""
-    expected = "checkpoints config.json cost.json metrics.jsonl train.log".split()
+    expected = ["checkpoints", "config.json", "cost.json", "metrics.jsonl", "train.log"]
     assert sorted(path.name for path in folder.iterdir()) == expected
     assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == ["12", "8"]
     lines = ended.out.splitlines()
