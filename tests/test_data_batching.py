@@ -119,7 +119,7 @@ def test_no_steps_no_batches(split):
 
 def test_prefetch_stays_a_few_batches_ahead(split, monkeypatch):
     asked = []
-    monkeypatch.setattr(batching, "training_batch", lambda s, seed, step, b: asked.append(step) or s.gather([0]))
+    monkeypatch.setattr(batching, "training_batch", lambda s, seed, step, *_: asked.append(step) or s.gather([0]))
     batches = seed_batches(split, (0,), 1, 0, 1000)
     next(batches)
     next(batches)

@@ -381,8 +381,8 @@ def test_print_shows_what_would_be_run(tmp_path):
     assert "model.options.state_size = 256" in lines
     assert any(line.split()[0] == "blocks/0/layer/nu_log" and line.endswith(" ssm") for line in lines)
     assert "carried state: 512 real numbers a layer and direction" in lines
-    (parameters,) = [line for line in lines if line.startswith("  parameters ")]
-    (optimiser,) = [line for line in lines if line.startswith("  optimiser ")]
+    (parameters,) = [line for line in lines if re.match(r"parameters .* MB$", line)]
+    (optimiser,) = [line for line in lines if line.startswith("optimiser ")]
     assert float(optimiser.split()[-2]) == pytest.approx(2 * float(parameters.split()[-2]), abs=0.2)
     assert any(line.startswith("data: listops: not ready: no data in ") for line in lines)
     assert lines[-1] == "published: 60.2 (0.8) %, LRU (arXiv 2303.06349)"

@@ -240,7 +240,7 @@ def test_when_every_step_is_damaged_nothing_is_touched(folder, monkeypatch):
     DAMAGES["removed"](folder / "7" / "state" / "_METADATA")
     (folder / "9").mkdir()
     before = files_of(folder)
-    monkeypatch.setattr(checkpoint, "_orbax", lambda: pytest.fail("orbax was asked"))
+    monkeypatch.setattr(checkpoint, "_checkpointer", lambda: pytest.fail("orbax was asked"))
     with pytest.raises(ConfigError) as refused:
         checkpoint.restore(folder, abstract(train_state(0)))
     message = str(refused.value)

@@ -190,7 +190,8 @@ class ExperimentConfig:
     def _check_mesh(self) -> None:
         if len(self.seeds) % self.mesh.seeds:
             raise ValueError(f"mesh.seeds={self.mesh.seeds} does not divide {len(self.seeds)} seeds: choose a divisor")
-        whole = [name for name in self.model.layers if not layer_spec(name).splits_time]
+        names = self.model.sublayers or (self.model.layer,)
+        whole = [name for name in names if not layer_spec(name).splits_time]
         if self.mesh.sequence > 1 and whole:
             able = ", ".join(name for name, spec in LAYERS.items() if spec.splits_time)
             raise ValueError(
