@@ -46,21 +46,22 @@ def _places(layer: str, options: dict) -> tuple[timing.Program, timing.Program]:
     params = jax.tree.map(lambda leaf: leaf[0], initial_params_of_all(program))
     token = jnp.ones(1, jnp.int32)
 
-    def step(params, state):
-        return nnx.merge(program.graphdef, params).step(token, state)
+    def step(params, systems, state):
+        return nnx.merge(program.graphdef, params).step(token, state, systems)
 
     def after(length):
         text = jnp.arange(length)[None] % program.task.input_width
         return jax.jit(lambda p: nnx.merge(program.graphdef, p)(text, jnp.full(1, length)).state)(params)
 
     states = after(EARLY), after(LATE)
-    compiled = timing.compile_program("step", step, params, states[0])
+    systems = jax.jit(lambda p: nnx.merge(program.graphdef, p).systems())(params)  # once, as a sampler does
+    compiled = timing.compile_program("step", step, params, systems, states[0])
 
     def runner(start):
         def run():
             state = start
             for _ in range(TOKENS):
-                logits, state = compiled.compiled(params, state)
+                logits, state = compiled.compiled(params, systems, state)
                 jax.block_until_ready(logits)  # as a sampler does, which draws the next token from them
 
         return run

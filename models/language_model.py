@@ -16,7 +16,7 @@ from models.padding import Padding
 from models.precision import Precision
 from models.sequence import Output
 from models.split_time import call_layer, on_parts, splits_time
-from scans import Mask, like_activations, project
+from scans import DiagonalRecurrence, DiagonalSystem, Mask, like_activations, project
 
 EPS = 1e-5
 STD = 0.02
@@ -24,6 +24,9 @@ STD = 0.02
 
 States = tuple[State, ...]
 """The carried state of every sublayer."""
+
+Systems = tuple[DiagonalSystem | None, ...]
+"""See `LanguageModel.systems`."""
 
 
 class SublayerOutput(NamedTuple):
@@ -58,10 +61,20 @@ class Sublayer(nnx.Module):
             diagnostics = {**diagnostics, "finite": jnp.isfinite(h).all()}
         return SublayerOutput(h, state, lax.stop_gradient(diagnostics))
 
-    def step(self, h_t: Float[Array, "B D"], state: State) -> tuple[Float[Array, "B D"], State]:
-        """One token; dropout off."""
-        y_t, state = self.layer.step(self._normed(h_t), state)
+    def step(
+        self, h_t: Float[Array, "B D"], state: State, system: DiagonalSystem | None = None
+    ) -> tuple[Float[Array, "B D"], State]:
+        """One token; dropout off. system: see `LanguageModel.systems`."""
+        x = self._normed(h_t)
+        if system is not None and isinstance(self.layer, DiagonalRecurrence):
+            y_t, state = self.layer.step(x, state, system=system)
+        else:
+            y_t, state = self.layer.step(x, state)
         return h_t + y_t, state
+
+    def system(self) -> DiagonalSystem | None:
+        """That of a diagonal layer; None for another."""
+        return self.layer.system() if isinstance(self.layer, DiagonalRecurrence) else None
 
     def _normed(self, h: Float[Array, "*axes D"]) -> Float[Array, "*axes D"]:
         return like_activations(self.norm(h), h)
@@ -124,11 +137,17 @@ class LanguageModel(nnx.Module):
             after.append(block_state)
         return Output(self._logits(h, splits_time(probe)), diagnostics, (None,) * len(self.blocks), tuple(after))
 
-    def step(self, token: Int[Array, " B"], state: States) -> tuple[Float[Array, "B tokens"], States]:
+    def systems(self) -> Systems:
+        """What diagonal layers make of their parameters before they run, for `step`, which else makes it every time."""
+        return tuple(block.system() for block in self.blocks)
+
+    def step(
+        self, token: Int[Array, " B"], state: States, systems: Systems | None = None
+    ) -> tuple[Float[Array, "B tokens"], States]:
         """Logits of the token after `token`, and the state with `token` in it; dropout off."""
         h, after = self._embedded(token), []
-        for block, block_state in zip(self.blocks, state, strict=True):
-            h, block_state = block.step(h, block_state)
+        for block, block_state, system in zip(self.blocks, state, systems or self.systems(), strict=True):
+            h, block_state = block.step(h, block_state, system)
             after.append(block_state)
         return self._logits(h), tuple(after)
 

@@ -16,7 +16,7 @@ from flax import nnx
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from models.language_model import States
+from models.language_model import States, Systems
 from scans import Choice
 
 Params = dict[str, Any]
@@ -115,6 +115,7 @@ class Sampler:
         self.graphdef, self.params, self.window, self.drawing, self.mode = graphdef, params, window, drawing, mode
         self.capacity, self.end_of_text = capacity, end_of_text
         self.fresh_state: States = nnx.merge(graphdef, params).initial_state(1)
+        self.systems = _systems(graphdef, params)
 
     def start(self, tokens: np.ndarray, key: jax.Array) -> Place:
         """After the first tokens of a text, at least one. Raises SamplingError if they are too many for the state."""
@@ -159,7 +160,7 @@ class Sampler:
             case unreachable:
                 assert_never(unreachable)
         self._refuse_overflow(place.length + 1)
-        logits, state = _step(self.graphdef, self.params, jnp.full(1, token, jnp.int32), place.state)
+        logits, state = _step(self.graphdef, self.params, self.systems, jnp.full(1, token, jnp.int32), place.state)
         return Place(state, logits, place.key, place.length + 1, self._last(place.recent, np.array([token])))
 
     def _after_reading(
@@ -193,8 +194,15 @@ def _read(graphdef: nnx.GraphDef, params: Params, tokens: Int[Array, "1 T"], sta
 
 
 @partial(jax.jit, static_argnums=0)
-def _step(graphdef: nnx.GraphDef, params: Params, token: Int[Array, " 1"], state: States) -> tuple[Array, States]:
-    return nnx.merge(graphdef, params).step(token, state)
+def _systems(graphdef: nnx.GraphDef, params: Params) -> Systems:
+    return nnx.merge(graphdef, params).systems()
+
+
+@partial(jax.jit, static_argnums=0)
+def _step(
+    graphdef: nnx.GraphDef, params: Params, systems: Systems, token: Int[Array, " 1"], state: States
+) -> tuple[Array, States]:
+    return nnx.merge(graphdef, params).step(token, state, systems)
 
 
 @partial(jax.jit, static_argnums=2)

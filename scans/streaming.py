@@ -75,11 +75,17 @@ class DiagonalRecurrence:
         return y, DiagonalState(x, started), diagnostics
 
     def step(
-        self, u_t: Float[Array, "B D"], state: DiagonalState, *, reset: Bool[Array, " B"] | None = None
+        self,
+        u_t: Float[Array, "B D"],
+        state: DiagonalState,
+        *,
+        reset: Bool[Array, " B"] | None = None,
+        system: DiagonalSystem | None = None,
     ) -> tuple[Float[Array, "B D"], DiagonalState]:
-        """One token. Equal to the same token inside a whole sequence."""
+        """One token. Equal to the same token inside a whole sequence. system: `system()`, if it was made before."""
         self._require_causal("step")
-        y, x = diagonal_step(self.system(), u_t, state.x, reset=reset, started=state.started)
+        system = self.system() if system is None else system
+        y, x = diagonal_step(system, u_t, state.x, reset=reset, started=state.started)
         return y, DiagonalState(x, jnp.ones_like(state.started))
 
     def state_energies(

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 from language_models import TOKENS, Model
 from layer_runs import STANDARD_ERRORS
 
@@ -159,6 +160,20 @@ def test_one_program_draws_all_tokens(layer):
     for _, after in made.go_on(place, COUNT):
         assert jax.tree.map(jnp.shape, after.state) == shapes
     assert [program._cache_size() for program in programs] == before
+
+
+def test_a_step_takes_what_was_made_of_the_parameters_before():
+    """Not for every token anew: parameters of the recurrence that are gone by then change nothing."""
+    made = sampler("lru")
+    place = made.start(PROMPT, jax.random.key(0))
+    token = jnp.array([3])
+    expected, _ = nnx.merge(made.graphdef, made.params).step(token, place.state)
+    gone = jax.tree.map_with_path(
+        lambda path, leaf: jnp.full_like(leaf, jnp.nan) if "layer" in str(path) and "W_" not in str(path) else leaf,
+        made.params,
+    )
+    found, _ = sampling._step(made.graphdef, gone, made.systems, token, place.state)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
 def test_end_of_text_ends_a_text():
