@@ -6,7 +6,7 @@ checked against each other.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -114,10 +114,11 @@ def results(rounds: int) -> Iterator[Result]:
     for shape in SHAPES:
         for direction in (Direction.FORWARD, Direction.BIDIRECTIONAL):
             name = f"LRU {shape} {direction}"
-            published, ours = compile_pair(name, lru(shape, direction), textbook.lru, shape.input)
-            timing.interleave((published, ours), rounds)
-            yield faster(f"{name}, method auto", published, ours, 2.2)
-            yield against_recurrence(name, shape, direction, ours, rounds)
+            if (shape, direction) != (FIRST, Direction.FORWARD):  # which is measured above
+                published, ours = compile_pair(name, lru(shape, direction), textbook.lru, shape.input)
+                timing.interleave((published, ours), rounds)
+                yield faster(f"{name}, method auto", published, ours, 2.2)
+            yield against_recurrence(name, shape, direction, rounds)
     published, ours = compile_pair("RotRNN", rotrnn(FIRST), textbook.rotrnn, FIRST.input)
     timing.interleave((published, ours), rounds)
     yield faster(f"RotRNN {FIRST}, {FIRST.heads} heads", published, ours, 3.5)
@@ -141,11 +142,17 @@ def against_published(shape: Shape, rounds: int, memory: float) -> Iterator[Resu
     yield Result("published LRU: time x matmul rate, against that of the machine of the targets", scaled)
 
 
-def against_recurrence(name: str, shape: Shape, direction: Direction, ours: timing.Program, rounds: int) -> Result:
+def against_recurrence(name: str, shape: Shape, direction: Direction, rounds: int) -> Result:
     """The chosen form against the recurrence over every step; measured only where they are two programs."""
-    plain = compile_layer("chunk=1", lru(shape, direction, chunk=1), shape.input)
-    if plain.text == ours.text:
+    chosen, plain = (lru(shape, direction, chunk) for chunk in (0, 1))
+    if program_text(chosen, shape.input) == program_text(plain, shape.input):
         return Result(f"{name}, recurrence / auto (the same program)", 1.0, target=1 / 1.05)
-    fresh = replace(ours, wall=[], cpu=[])
-    timing.interleave((plain, fresh), rounds)
-    return faster(f"{name}, recurrence / auto", plain, fresh, 1 / 1.05)
+    programs = [compile_layer(form, layer, shape.input) for form, layer in (("chunk=1", plain), ("auto", chosen))]
+    timing.interleave(programs, rounds)
+    return faster(f"{name}, recurrence / auto", programs[0], programs[1], 1 / 1.05)
+
+
+def program_text(layer: nnx.Module, size: tuple[int, int, int]) -> str:
+    """What `compile_layer` would compile."""
+    graphdef, params = split_model(layer)
+    return jax.jit(lambda params, u: nnx.merge(graphdef, params)(u)[0]).lower(params, draw(size)[0]).as_text()

@@ -19,10 +19,7 @@ from numpy.typing import ArrayLike
 
 @dataclass
 class Program:
-    """A compiled function, a run of it, what compiling it cost, and the times of its runs.
-
-    text: what was compiled; equal texts are one program.
-    """
+    """A compiled function, a run of it, what compiling it cost, and the times of its runs."""
 
     name: str
     run: Callable[[], Any]
@@ -30,7 +27,6 @@ class Program:
     compile_seconds: float
     temp_bytes: int
     hlo_ops: int
-    text: str = ""
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
 
@@ -75,15 +71,15 @@ def compile_program(name: str, function: Callable[..., Any], *args: Any) -> Prog
     The seconds are those of the compiler only if jax's persistent cache is off.
     """
     start = time.perf_counter()
-    lowered = (function if isinstance(function, jax.stages.Wrapped) else jax.jit(function)).lower(*args)
-    compiled = lowered.compile()
+    jitted = function if isinstance(function, jax.stages.Wrapped) else jax.jit(function)
+    compiled = jitted.lower(*args).compile()
     seconds = time.perf_counter() - start
     memory, text = compiled.memory_analysis(), compiled.as_text()
     assert memory is not None, "no memory analysis on this backend"
     assert text is not None, "no program text on this backend"
     ops = sum(" = " in line for line in text.splitlines())
     run = lambda: jax.block_until_ready(compiled(*args))  # noqa: E731
-    return Program(name, run, compiled, seconds, memory.temp_size_in_bytes, ops, lowered.as_text())
+    return Program(name, run, compiled, seconds, memory.temp_size_in_bytes, ops)
 
 
 def interleave(programs: Sequence[Program], rounds: int) -> None:

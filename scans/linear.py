@@ -7,7 +7,7 @@ from jaxtyping import Array, Bool, Inexact
 
 from scans import associative
 from scans.choice import ScanMethod, resolve
-from scans.sequential import recurrence, to_complex, to_split
+from scans.sequential import recurrence
 
 
 def linear_scan(
@@ -62,15 +62,11 @@ def linear_scan(
 
 
 def _sequential(a: Array, b: Array, h0: Array, keep: Array | None, reverse: bool) -> tuple[Array, Array]:
-    split = jnp.iscomplexobj(b)
+    """Complex arrays run as they are: taking them apart and joining them again costs as much as the recurrence."""
     a = jnp.swapaxes(a.reshape((1,) * (3 - a.ndim) + a.shape), 0, 1)  # (T or 1, B or 1, N or 1)
     alpha = None if keep is None else jnp.swapaxes(keep, 0, 1)
-    b = jnp.swapaxes(b, 0, 1)
-    if split:
-        a, b, h0 = to_split(a), to_split(b), to_split(h0)
-    h, h_last = recurrence(split, reverse, 1, a, b, h0, alpha)
-    h = jnp.swapaxes(h, 0, 1)
-    return (to_complex(h), to_complex(h_last)) if split else (h, h_last)
+    h, h_last = recurrence(False, reverse, 1, a, jnp.swapaxes(b, 0, 1), h0, alpha)
+    return jnp.swapaxes(h, 0, 1), h_last
 
 
 def _associative(a: Array, b: Array, h0: Array, keep: Array | None, reverse: bool) -> Array:

@@ -1,7 +1,8 @@
 """The recurrence as a loop over time with its own gradient rule.
 
-Everything is time-major and real: (T, B, W). A complex array of N entries is stored as [Re | Im], W = 2N, because
-the projections around the recurrence are real products of that layout and a loop over two halves beats a complex one.
+Everything is time-major: (T, B, W). Around a layer's recurrence a complex array of N entries is stored as [Re | Im],
+W = 2N, because the projections there are real products of that layout. Without `split`, arrays may be complex as well:
+the cotangents of JAX are not conjugated, so that the rule is the same.
 """
 
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Inexact
 
 Flow = Float[Array, "T B 1"] | None
 
@@ -23,7 +24,7 @@ def product(a: Array, h: Array, *, split: bool) -> Array:
 
 
 def conjugate(a: Array, *, split: bool) -> Array:
-    """The complex conjugate of a [Re | Im] array; a real array is its own."""
+    """What cotangents are multiplied with in place of a: the conjugate of a [Re | Im] array, another array itself."""
     if not split:
         return a
     re, im = jnp.split(a, 2, -1)
@@ -52,12 +53,12 @@ def _transition(a: Array, h: Array, weights: Sequence[Array | None], split: bool
 def _loop(
     split: bool,
     reverse: bool,
-    a: Float[Array, "Ta Ba Wa"],
-    b: Float[Array, "T B W"],
-    h0: Float[Array, "B W"],
+    a: Inexact[Array, "Ta Ba Wa"],
+    b: Inexact[Array, "T B W"],
+    h0: Inexact[Array, "B W"],
     alpha: Flow = None,
     beta: Flow = None,
-) -> tuple[Float[Array, "T B W"], Float[Array, "B W"]]:
+) -> tuple[Inexact[Array, "T B W"], Inexact[Array, "B W"]]:
     """h_t = (alpha_t a_t + beta_t) h_{t-1} + b_t, from t = 1, or from t = T downwards with `reverse`.
 
     Args:
@@ -92,11 +93,11 @@ def _evaluate(
     reverse: bool,
     segments: int,
     a: Array,
-    b: Float[Array, "L R W"],
-    h0: Float[Array, "B W"],
+    b: Inexact[Array, "L R W"],
+    h0: Inexact[Array, "B W"],
     alpha: Flow = None,
     beta: Flow = None,
-) -> tuple[Float[Array, "L R W"], Float[Array, "B W"]]:
+) -> tuple[Inexact[Array, "L R W"], Inexact[Array, "B W"]]:
     """`_loop`, of sequences cut into `segments` of L steps each, which run side by side: R = B segments rows.
 
     With segments = 1 (R = B, L = T) nothing is cut. More of them are for few short states over many steps, where a
@@ -163,7 +164,7 @@ def _backward(split, reverse, segments, residuals, cotangents):
     return da, db, dh0, None, None
 
 
-def _neighbour(x: Float[Array, "T *axes"], edge: Float[Array, "*axes"], later: bool) -> Float[Array, "T *axes"]:
+def _neighbour(x: Inexact[Array, "T *axes"], edge: Inexact[Array, "*axes"], later: bool) -> Inexact[Array, "T *axes"]:
     """x_{t-1}, or x_{t+1} if `later`, at every t; `edge` where there is none."""
     return jnp.concatenate([x[1:], edge[None]] if later else [edge[None], x[:-1]])
 
@@ -171,11 +172,11 @@ def _neighbour(x: Float[Array, "T *axes"], edge: Float[Array, "*axes"], later: b
 def _correlation(
     split: bool,
     reverse: bool,
-    start: Float[Array, "B W"],
-    h: Float[Array, "T B W"],
-    mu: Float[Array, "T B W"],
+    start: Inexact[Array, "B W"],
+    h: Inexact[Array, "T B W"],
+    mu: Inexact[Array, "T B W"],
     alpha: Flow,
-) -> Float[Array, "B W"]:
+) -> Inexact[Array, "B W"]:
     """The sum over t of alpha_t conj(h_{t-1}) mu_t, h_0 = start.
 
     A loop of its own whose step is one pass over whole rows: with the complex product written out, or inside the loop
@@ -197,7 +198,7 @@ def _correlation(
     return jnp.concatenate([straight[:, 0] + straight[:, 1], crossed[:, 1] - crossed[:, 0]], -1)
 
 
-def _sum_to(x: Float[Array, "B W"], shape: tuple[int, ...], split: bool) -> Array:
+def _sum_to(x: Inexact[Array, "B W"], shape: tuple[int, ...], split: bool) -> Array:
     """Sum (B, W) over the axes along which a transition of `shape` was broadcast."""
     batch, width = shape
     if batch == 1:
