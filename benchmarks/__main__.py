@@ -48,7 +48,7 @@ def main() -> None:
     jax.config.update("jax_default_matmul_precision", "highest")
     machine, began = timing.describe_machine(), time.monotonic()
     print(f"{machine}, float32 matmul {timing.matmul_rate() / 1e9:.0f} GF/s; allocator: {allocator};")
-    print(f"{options.rounds} rounds; a ratio is published form / linrec.\n\n{HEAD}", flush=True)
+    print(f"{options.rounds} rounds; a ratio is published form / linrec, or as its row says.\n\n{HEAD}", flush=True)
     found: list[Result] = []
     for name in options.names or BENCHMARKS:
         for result in BENCHMARKS[name](options.rounds):

@@ -3,8 +3,7 @@
     python -m benchmarks.device [--minutes=8] [--out=runs/bench]
 
 Starts with what tells most and begins nothing new when the time is up; what was not measured is named. Writes
-device.json, of the form of `python -m benchmarks`. Not run on an accelerator by the authors so far: every row of it in
-docs/speed.md says so.
+device.json, of the form of `python -m benchmarks`. It has not been run on an accelerator so far.
 """
 
 import argparse

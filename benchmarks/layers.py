@@ -114,11 +114,9 @@ def results(rounds: int) -> Iterator[Result]:
     for shape in SHAPES:
         for direction in (Direction.FORWARD, Direction.BIDIRECTIONAL):
             name = f"LRU {shape} {direction}"
-            if (shape, direction) != (FIRST, Direction.FORWARD):  # which is measured above
-                published, ours = compile_pair(name, lru(shape, direction), textbook.lru, shape.input)
-                timing.interleave((published, ours), rounds)
-                yield faster(f"{name}, method auto", published, ours, 2.2)
-            yield against_recurrence(name, shape, direction, rounds)
+            published, ours = compile_pair(name, lru(shape, direction), textbook.lru, shape.input)
+            timing.interleave((published, ours), rounds)
+            yield faster(f"{name}, method auto", published, ours, 2.2)
     published, ours = compile_pair("RotRNN", rotrnn(FIRST), textbook.rotrnn, FIRST.input)
     timing.interleave((published, ours), rounds)
     yield faster(f"RotRNN {FIRST}, {FIRST.heads} heads", published, ours, 3.5)
@@ -140,19 +138,3 @@ def against_published(shape: Shape, rounds: int, memory: float) -> Iterator[Resu
     yield Result(f"{name}, share of the float32 matmul peak ({rate / 1e9:.0f} GF/s)", share, "%", target=50)
     scaled = min(published.wall) * rate / (1e-3 * REFERENCE_MS * REFERENCE_RATE)
     yield Result("published LRU: time x matmul rate, against that of the machine of the targets", scaled)
-
-
-def against_recurrence(name: str, shape: Shape, direction: Direction, rounds: int) -> Result:
-    """The chosen form against the recurrence over every step; measured only where they are two programs."""
-    chosen, plain = (lru(shape, direction, chunk) for chunk in (0, 1))
-    if program_text(chosen, shape.input) == program_text(plain, shape.input):
-        return Result(f"{name}, recurrence / auto (the same program)", 1.0, target=1 / 1.05)
-    programs = [compile_layer(form, layer, shape.input) for form, layer in (("chunk=1", plain), ("auto", chosen))]
-    timing.interleave(programs, rounds)
-    return faster(f"{name}, recurrence / auto", programs[0], programs[1], 1 / 1.05)
-
-
-def program_text(layer: nnx.Module, size: tuple[int, int, int]) -> str:
-    """What `compile_layer` would compile."""
-    graphdef, params = split_model(layer)
-    return jax.jit(lambda params, u: nnx.merge(graphdef, params)(u)[0]).lower(params, draw(size)[0]).as_text()

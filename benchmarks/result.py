@@ -1,6 +1,5 @@
 """What a benchmark finds, against what is wanted."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,8 +69,3 @@ def milliseconds(name: str, program: Program) -> Result:
 def smaller(name: str, large: Program, small: Program, target: float) -> Result:
     """How many times less temporary memory `small` takes, as its compiler counts it."""
     return Result(name, large.temp_bytes / small.temp_bytes, "x less temporary memory", target=target)
-
-
-def table(results: Sequence[Result]) -> str:
-    """All rows, as Markdown."""
-    return "\n".join([HEAD, *(result.row() for result in results)])

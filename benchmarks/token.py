@@ -31,8 +31,8 @@ def results(rounds: int) -> Iterator[Result]:
         early, late = _places(layer, options)
         timing.interleave((early, late), rounds)
         name = f"one token, {layer}, width {WIDTH}, depth {DEPTH}, batch 1"
-        times = sorted(1e3 * seconds / TOKENS for seconds in early.wall)
-        yield Result(name, times[len(times) // 2], "ms", (times[0], times[-1]), 1, ceiling=True)
+        each = timing.ratio(early.wall, [1e-3 * TOKENS] * rounds)  # milliseconds
+        yield Result(name, each.median, "ms", (each.low, each.high), 1, ceiling=True)
         what = f"{name}: after {LATE} tokens / after {EARLY}"
         yield of_ratio(what, timing.ratio(late.wall, early.wall), 1.05, ceiling=True)
 

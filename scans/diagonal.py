@@ -166,9 +166,8 @@ def _by_step(
     """
     system, u, h0 = call.system, call.u, call.h0
     batch, steps, width = u.shape
-    segments = (
-        1 if call.holds or method is not ScanMethod.SEQUENTIAL else segments_of(steps, 2 * batch * len(system.log_mag))
-    )
+    cut = method is ScanMethod.SEQUENTIAL and not call.holds and part is None
+    segments = segments_of(steps, 2 * batch * len(system.log_mag)) if cut else 1
     u = u.reshape(batch * segments, steps // segments, width)
     v = project_inputs(system, u)
     y = jnp.swapaxes(system.d * u, 0, 1)
@@ -195,7 +194,7 @@ def _by_step(
 def segments_of(steps: int, numbers: int) -> int:
     """Into how many segments of equal length a sequence is cut whose step has so many numbers: as many as there is
     `ROOM` for, but not more than one has steps; 1, that is none, below four, which would not pay for running twice."""
-    most = min(ROOM // numbers, math.isqrt(steps))
+    most = min(ROOM // max(numbers, 1), math.isqrt(steps))
     divisors = [count for count in range(4, most + 1) if steps % count == 0]
     return max(divisors, default=1)
 
@@ -249,7 +248,7 @@ def choose(call: Call, method: ScanMethod, chunk: int | None) -> tuple[ScanMetho
 def preferred_chunk(call: Call) -> int:
     """The chunk length that is fastest, by platform and shape: a chunk saves states and costs products.
 
-    On a CPU none pays, except where there are some sixteen modes a channel; there chunks save memory.
+    On a CPU, and for full products anywhere, none is: there chunks save memory. Accelerators: by arithmetic so far.
     """
     if jax.default_backend() == "cpu" or not is_low(call.u.dtype):
         return 1

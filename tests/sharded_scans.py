@@ -20,7 +20,7 @@ from scans import diagonal_layer, matrix_scan, scaled_matrix_scan
 from scans.sharded import end_state, long_powers
 from tests.test_scans_diagonal import BATCH, MODES, WIDTH, make_system
 
-SHARDS, STEPS = 8, 48
+SHARDS, STEPS = 8, 128  # a part is long enough to be cut into segments, if it were whole
 
 
 # Nearly all the time is compilation; without optimisation it takes a seventh.

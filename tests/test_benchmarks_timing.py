@@ -107,12 +107,6 @@ def test_a_published_form_and_ours_are_compiled_on_the_same_values():
         layers.compile_pair("LRU tiny", layer, lambda params, u: 1.01 * textbook.lru(params, u), (2, 5, 3))
 
 
-def test_programs_are_the_same_where_their_texts_are():
-    shape = layers.Shape(batch=2, length=9, width=3, modes=4)
-    plain, chosen, chunked = (layers.program_text(layers.lru(shape, chunk=chunk), shape.input) for chunk in (1, 0, 2))
-    assert plain == chosen != chunked
-
-
 def test_the_flops_of_a_layer_are_those_of_its_projections():
     """Forward: [Re | Im] of N states from D inputs and back, 2 operations a weight; backward twice that."""
     shape = layers.Shape(batch=2, length=5, width=3, modes=4)

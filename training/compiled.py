@@ -23,7 +23,10 @@ def compile_cache(path: str) -> Iterator[None]:
     if not path:
         yield
         return
-    folder = Path(path).expanduser()
+    try:
+        folder = Path(path).expanduser()
+    except RuntimeError as error:
+        raise ConfigError(f"config.compile_cache={path}: {error}") from error
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK):

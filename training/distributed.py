@@ -6,6 +6,7 @@ has the folder of the run: the others are told what it restored, and write nothi
 
 import contextlib
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -30,8 +31,12 @@ def join(coordinator: str | None, processes: int | None, process: int | None) ->
         raise ConfigError(f"{' and '.join(missing)} is missing: --coordinator, --processes and --process go together")
     if processes is not None and process is not None and not 0 <= process < processes:
         raise ConfigError(f"--process={process} of --processes={processes}: they are counted from 0")
+    if coordinator is not None and not re.fullmatch(r".+:\d+", coordinator):
+        raise ConfigError(f"--coordinator={coordinator}: expected HOST:PORT")
     try:
         jax.distributed.initialize(coordinator, processes, process)
+    except RuntimeError as error:
+        raise ConfigError(f"--distributed: {str(error).splitlines()[0]}") from error
     except ValueError as error:
         raise ConfigError(
             f"--distributed: nothing here says how many processes there are ({error}): "
@@ -50,7 +55,7 @@ def together() -> Iterator[None]:
     refused = None
     try:
         yield
-    except (ConfigError, DataError) as error:
+    except (ConfigError, DataError, OSError) as error:
         refused = error
     places = np.flatnonzero(multihost_utils.process_allgather(np.array([refused is not None])))
     if refused is not None:

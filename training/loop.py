@@ -84,8 +84,8 @@ def train(config: ExperimentConfig, workdir: Path, data_dir: Path, to_stop: Call
     PreemptedError if it was asked to. Of several processes (`training.distributed`) all call it, and the first writes.
     """
     with contextlib.ExitStack() as held:
-        held.enter_context(compile_cache(config.compile_cache))
         with together():
+            held.enter_context(compile_cache(config.compile_cache))
             run = _prepared(config, workdir, data_dir, agreed(to_stop), held)
         run.go()
 

@@ -35,7 +35,8 @@ def make_mesh(batch_size: int, what: str, config: MeshConfig = MeshConfig()) -> 
     if not 1 <= used <= count or (used < count and jax.process_count() > 1) or (not config.batch and count % others):
         raise ConfigError(
             f"mesh.seeds={config.seeds} x mesh.batch={config.batch} x mesh.sequence={config.sequence} does not fit "
-            f"{count} device(s): the product must be their number, with mesh.batch=0 for what is left"
+            f"{count} device(s): the product must be at most their number (for several processes: be it), and "
+            "mesh.batch=0 is what is left"
         )
     if batch_size % batch:
         raise ConfigError(f"{what}={batch_size} does not divide among {batch} devices: choose a multiple of {batch}")

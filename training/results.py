@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from data.prepared import Opened
@@ -13,6 +14,7 @@ from data.spec import TaskKind
 from data.splits import Split
 from data.windows import Windows
 from training import checkpoint
+from training.config import MeshConfig
 from training.errors import ConfigError
 from training.evaluate import (
     binomial_interval,
@@ -94,7 +96,9 @@ def _means(program: Program, reading: Reading, source: TrainState | Best, split:
         assert isinstance(split, Windows)
         return evaluate_carried(*make_carried_steps(program), source.params, split)
     size = program.config.train.eval_batch_size
-    mesh = make_mesh(size, "train.eval_batch_size")
+    # Of the devices here, whatever the run was trained on, as many as divide a batch.
+    devices = max(n for n in range(1, jax.device_count() + 1) if size % n == 0)
+    mesh = make_mesh(size, "train.eval_batch_size", MeshConfig(batch=devices))
     params, stats = place((source.params, source.stats), replicated(mesh))
     means = evaluate(make_eval_step(program, reading.every), params, stats, split, size, mesh)
     return without_steps(means) if reading.carried else means
