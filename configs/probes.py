@@ -45,19 +45,31 @@ def get_config(argument: str | None = None) -> ConfigDict:
         if given[key] not in known:
             raise ValueError(f"{key}={given[key]!r} after the colon: expected one of {', '.join(known)}")
     steps = 12 if given["smoke"] else STEPS
-    layer, options = LAYERS[given["layer"]]
+    measuring = {
+        "log_every": steps // 40 or 1,
+        "probe_every": steps,
+        "probe_size": 8,
+        "eval_every": steps // 8 or 1,
+        "checkpoint_every": steps // 2,
+    }
+    return one_block(given["task"], LAYERS[given["layer"]], WIDTH, steps, measuring, given)
+
+
+def one_block(task: str, layer: tuple[str, dict], width: int, steps: int, measuring: dict, given: dict) -> ConfigDict:
+    """The config of one block on a probe. layer: its name and options; measuring: the rest of `train`."""
+    name, options = layer
     return ConfigDict(
         {
             "seeds": given["seeds"],
-            "data": {"task": given["task"], "length_window": (), "limit": 0, "smoke": given["smoke"]},
+            "data": {"task": task, "length_window": (), "limit": 0, "smoke": given["smoke"]},
             "model": {
-                "layer": layer,
-                "width": WIDTH,
+                "layer": name,
+                "width": width,
                 "depth": 1,
                 "mixing": "full_glu",
                 "dropout": 0.0,
                 **MODEL,
-                "options": options_of(layer, **options),
+                "options": options_of(name, **options),
             },
             "optim": {
                 "lr": given["lr"],
@@ -72,11 +84,7 @@ def get_config(argument: str | None = None) -> ConfigDict:
                 "steps": steps,
                 "batch_size": 8 if given["smoke"] else 32,
                 "eval_batch_size": 16 if given["smoke"] else 100,
-                "log_every": steps // 40 or 1,
-                "probe_every": steps,
-                "probe_size": 8,
-                "eval_every": steps // 8 or 1,
-                "checkpoint_every": steps // 2,
+                **measuring,
             },
             "mesh": {**MESH},
             "on_nonfinite": "continue",

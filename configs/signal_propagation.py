@@ -23,7 +23,7 @@ The mean over draws is 5.4 million (`theory.signal_propagation.log_s(32, 39)`). 
 from ml_collections import ConfigDict
 
 from configs.argument import parse_argument
-from configs.layers import MESH, MODEL, OPTIM, TRAIN, options_of
+from configs.probes import one_block
 
 STATE = 64
 """Real numbers in the state of every layer."""
@@ -52,41 +52,11 @@ def get_config(argument: str | None = None) -> ConfigDict:
             raise ValueError(f"gain={given['gain']} after the colon: only a dense layer has it, layer={layer}")
         options = {**options, "gain": given["gain"]}
     steps = 12 if given["smoke"] else STEPS
-    return ConfigDict(
-        {
-            "seeds": given["seeds"],
-            "data": {"task": "a5", "length_window": (), "limit": 0, "smoke": given["smoke"]},
-            "model": {
-                "layer": layer,
-                "width": WIDTH,
-                "depth": 1,
-                "mixing": "full_glu",
-                "dropout": 0.0,
-                **MODEL,
-                "options": options_of(layer, **options),
-            },
-            "optim": {
-                "lr": given["lr"],
-                "ssm_lr": given["lr"] / 3,
-                "weight_decay": 0.0,
-                "warmup_steps": steps // 20,
-                "groups": "BfastandCdecay",
-                **OPTIM,
-            },
-            "train": {
-                **TRAIN,
-                "steps": steps,
-                "batch_size": 8 if given["smoke"] else 32,
-                "eval_batch_size": 16 if given["smoke"] else 100,
-                "log_every": steps // 12,
-                "probe_every": steps // 4,
-                "probe_size": 64,
-                "eval_every": steps // 2,
-                "checkpoint_every": steps // 2,
-            },
-            "mesh": {**MESH},
-            "on_nonfinite": "continue",
-            "compile_cache": "",
-            "published": "",
-        }
-    )
+    measuring = {
+        "log_every": steps // 12,
+        "probe_every": steps // 4,
+        "probe_size": 64,
+        "eval_every": steps // 2,
+        "checkpoint_every": steps // 2,
+    }
+    return one_block("a5", (layer, options), WIDTH, steps, measuring, given)

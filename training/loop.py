@@ -193,7 +193,7 @@ class Run:
     def _steps(self, state: TrainState, start: int) -> None:
         train, total = self.config.train, self.config.train.steps
         progress = Progress(self.log, start, total)
-        profile = Profile(self.workdir / FOLDER, train.profile)
+        profile = Profile(self.workdir / FOLDER, train.profile if is_first() else ())
         pending = None
         try:
             for step, batch in enumerate(self._batches(start), start=start + 1):
