@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> None:
         print(describe(config, data_dir))
         return
     warn_unused_gpu()
-    train(config, cli.folder(FLAGS.workdir), data_dir)
+    train(config, cli.folder(FLAGS.workdir), data_dir, cli.asked_to_stop())
 
 
 if __name__ == "__main__":

@@ -141,21 +141,34 @@ def test_a_rate_that_is_too_large_ends_every_seed(tmp_path):
     assert call("train.py", *command)[::2] == first[::2]
 
 
-def test_control_c_ends_the_process_with_one_line_and_the_run_goes_on(tmp_path):
-    command = [TINY, f"--workdir={tmp_path / 'run'}", "--config.train.steps=40"]
-    process = start("train.py", *command)
+def sent(number, command, folder):
+    """How a run ends to which a signal is sent after its next save: exit code, and what it says on stderr."""
+    process, before = start("train.py", *command), checkpoint.steps(folder)
     deadline = time.monotonic() + 120
-    while not checkpoint.steps(tmp_path / "run" / "checkpoints"):
+    while checkpoint.steps(folder) == before:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (130, "interrupted: the same command goes on where this one stopped\n"), out
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    return process.returncode, err
+
+
+def test_a_signal_ends_the_process_with_one_line_and_the_run_goes_on(tmp_path):
+    """SIGTERM, as of a scheduler: after the step in progress, which is saved. Control-C: at once."""
+    command = [TINY, f"--workdir={tmp_path / 'run'}", "--config.train.steps=100"]
+    folder = tmp_path / "run" / "checkpoints"
+    code, line = sent(signal.SIGTERM, command, folder)
+    saved = checkpoint.steps(folder)[-1]
+    assert (code, line) == (75, f"stopped at step {saved} of 100 and saved: the same command goes on there\n")
+    interrupted = "interrupted: the same command goes on where this one stopped\n"
+    assert sent(signal.SIGINT, command, folder) == (130, interrupted)
+    newest = checkpoint.steps(folder)[-1]
+    assert saved < newest < 100
     ended = call("train.py", *command)
     assert ended.code == 0
-    assert "going on from step " in ended.out
-    assert checkpoint.steps(tmp_path / "run" / "checkpoints")[-1] == 40
+    assert f"going on from step {newest}" in ended.out
+    assert checkpoint.steps(folder)[-1] == 100
 
 
 def damage(step_folder, how):

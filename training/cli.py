@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,15 @@ def _interrupted(*_: object) -> None:
     """
     os.write(2, b"interrupted: the same command goes on where this one stopped\n")
     os._exit(INTERRUPTED)
+
+
+def asked_to_stop() -> Callable[[], bool]:
+    """Whether SIGTERM or SIGUSR1 has come, by which a scheduler says that the time is over. From now on they no longer
+    end the process: that is left to whoever asks."""
+    came = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, lambda *_: came.set())
+    return came.is_set
 
 
 def require(values: flags.FlagValues, *names: str) -> None:
