@@ -7,7 +7,6 @@ process, both sides compiled, under one allocator setting, in turn, round by rou
 of the ratios within rounds. What each one does stands in the modules of this package and in docs/speed.md.
 """
 
-import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ import jax
 
 from benchmarks import inputs, layers, recurrences, scaling, timing, token, training
 from benchmarks.result import HEAD, Result
+from scripts.arguments import Parser
 from training.files import write_json
 
 BENCHMARKS: dict[str, Callable[[int], Iterator[Result]]] = {
@@ -32,7 +32,7 @@ BENCHMARKS: dict[str, Callable[[int], Iterator[Result]]] = {
 
 def main() -> None:
     """Reads the options, settles what all sides share, measures."""
-    parser = argparse.ArgumentParser(prog="benchmarks", description="Measures speed and memory against targets.")
+    parser = Parser("benchmarks", __doc__, package="")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(BENCHMARKS)}; default all")
     parser.add_argument("--rounds", type=int, default=11, help="interleaved rounds of timing, at least 11")
     parser.add_argument("--out", type=Path, default=Path("runs/bench"), help="folder of bench.json")

@@ -6,7 +6,6 @@ Starts with what tells most and begins nothing new when the time is up; what was
 device.json, of the form of `python -m benchmarks`. It has not been run on an accelerator so far.
 """
 
-import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from flax import nnx
 from benchmarks import layers, recurrences, scaling, textbook, timing, training
 from benchmarks.result import HEAD, Result, faster, milliseconds
 from models.build import split_model
+from scripts.arguments import Parser
 from training.files import write_json
 
 ROUNDS = 11
@@ -87,7 +87,7 @@ PARTS: dict[str, Callable[[], Iterator[Result]]] = {
 
 def main() -> None:
     """Measures until the time is up."""
-    parser = argparse.ArgumentParser(prog="benchmarks.device", description="Measures one accelerator.")
+    parser = Parser("device", __doc__, package="benchmarks.")
     parser.add_argument("--minutes", type=float, default=8, help="no part is begun after so many")
     parser.add_argument("--out", type=Path, default=Path("runs/bench"), help="folder of device.json")
     options = parser.parse_args()

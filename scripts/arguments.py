@@ -8,9 +8,9 @@ from typing import NoReturn
 class Parser(argparse.ArgumentParser):
     """An argument parser that refuses with one line and exit code 2; no abbreviations."""
 
-    def __init__(self, program: str, description: str | None) -> None:
+    def __init__(self, program: str, description: str | None, package: str = "scripts.") -> None:
         super().__init__(
-            prog=f"python -m scripts.{program}",
+            prog=f"python -m {package}{program}",
             description=description,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,

@@ -80,6 +80,8 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--run", action="store_true")
     given = parser.parse_args(argv[1:])
     if given.family == "list":
+        if given.task:
+            raise ConfigError(f"--task={given.task}: list takes none")
         print("\n".join(numbers()))
         return
     try:
@@ -101,7 +103,8 @@ def chain(
     file = f"configs/{family}.py"
     tasks = FAMILIES[file].TASKS
     if task not in tasks:
-        raise ConfigError(f"--task={task}: {family} has {', '.join(tasks)}")
+        said = f"--task={task}" if task else "--task is missing"
+        raise ConfigError(f"{said}: {family} has {', '.join(tasks)}")
     argument = {"task": task, "layer": layer} | ({"preset": preset} if preset != "clean" else {})
     config = FAMILIES[file].get_config(",".join(f"{key}={value}" for key, value in argument.items())).to_dict()
     folder = out / f"{task}_{layer}_{preset}"

@@ -46,6 +46,8 @@ def parse_grid(text: str) -> list[Values]:
     keys = {}
     for key, value in pairs(text):
         keys[key] = [_present(key, v) for v in _split(",", value)]
+    if not keys:
+        raise ConfigError(f"the grid {text!r} is empty: expected key=values; key=values")
     return [dict(zip(keys, values, strict=True)) for values in itertools.product(*keys.values())]
 
 

@@ -194,8 +194,21 @@ def test_figures_are_at_page_width_and_not_empty(report):
 def test_what_is_refused(tmp_path):
     script = "scripts/report/__main__.py"
     assert_refused(call(script, tmp_path / "nowhere", f"--out={tmp_path}"), "nowhere: there is no such folder")
-    assert_refused(call(script, tmp_path, f"--out={tmp_path}"), "no run in there (a run has a config.json)")
+    assert_refused(
+        call(script, tmp_path, f"--out={tmp_path}"), "no run in there that can be read (a run has a config.json)"
+    )
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text("{}")
+    assert_refused(call(script, tmp_path, f"--out={tmp_path}"), "run: left out: 'schema' is missing in its files")
     assert_refused(call(script, tmp_path), "--out")
+
+
+def test_damaged_lines_are_said(tmp_path):
+    write_run(tmp_path, "layer=lru", {0: 0.5})
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 3, bro\n')
+    (said,) = read_runs([tmp_path])[1]
+    assert f"{tmp_path}: left out: metrics.jsonl: dropped 1 damaged line(s)" in said
 
 
 def of(folder, argument, **changes):

@@ -102,6 +102,7 @@ def test_every_cell_of_a_grid_gets_the_same_draws():
         ("depth=1; depth=2", "depth is given twice in"),
         ("depth=2,2", "cell depth=2 is the same run as depth=2: leave one out"),
         ("depth=2,3", "cell depth=3 is the same run as depth=2: leave one out"),  # smoke has two blocks at most
+        ("", "the grid '' is empty: expected key=values; key=values"),
         ("depth=", "depth has an empty value"),
         ("depth=1,,2", "depth has an empty value"),
         ("depth", "'depth': expected key=values or config.a.b=values"),

@@ -85,7 +85,7 @@ REFUSED = {
     "parts that are not alike": ({"train.accumulate": 3}, "train: batch_size=8 is not a multiple of accumulate=3"),
     "batch norm in parts": (
         {"train.accumulate": 2, "model.norm": "batch"},
-        "train.accumulate=2: batch norm needs a batch as a whole, use model.norm=layer",
+        "train.accumulate=2: batch norm needs a batch as a whole: set model.norm=layer, or accumulate=1",
     ),
     "no steps": ({"train.steps": 0}, "train: steps=0 must be at least 1"),
     "never logged": ({"train.log_every": 0}, "train: log_every=0 must be at least 1"),

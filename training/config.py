@@ -176,7 +176,8 @@ class ExperimentConfig:
             )
         if self.train.accumulate > 1 and self.model.norm is Norm.BATCH:
             raise ValueError(
-                f"train.accumulate={self.train.accumulate}: batch norm needs a batch as a whole, use model.norm=layer"
+                f"train.accumulate={self.train.accumulate}: batch norm needs a batch as a whole: "
+                "set model.norm=layer, or accumulate=1"
             )
         self._check_mesh()
         rate, scaling = self.optim.w_in_rate, self.optim.w_in_scaling

@@ -89,6 +89,11 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     ]
 
 
+def damage(path: Path) -> tuple[str, ...]:
+    """One line about each kind of damage in a ``metrics.jsonl``: what `read_metrics` leaves out of it."""
+    return _intact_lines(path.read_bytes(), path.name)[1]
+
+
 def _intact_lines(content: bytes, file_name: str) -> tuple[list[tuple[bytes, dict[str, Any]]], tuple[str, ...]]:
     """The lines that are rows, each with its row, and one line about each kind of damage."""
     *lines, tail = content.split(b"\n")

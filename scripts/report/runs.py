@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from training.errors import ConfigError
-from training.writers import read_metrics
+from training.writers import damage, read_metrics
 
 CONFIG, METRICS, RESULTS, COST = "config.json", "metrics.jsonl", "results.json", "cost.json"
 SCHEMA = 2
@@ -48,18 +48,21 @@ class Run:
 
 
 def read_runs(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
-    """Every run in the folders and below them, and one line about each that cannot be read.
+    """Every run in the folders and below them, and one line about each that cannot be read, or not wholly.
 
-    Raises ConfigError for a folder that is not there, or if there is no run in any.
+    Raises ConfigError for a folder that is not there, or if there is no run in any that can be read.
     """
     runs, left_out = [], []
     for path in dict.fromkeys(path for folder in folders for path in _found(folder)):
         try:
             runs.append(_read(path))
+            if (path / METRICS).exists():
+                left_out += [f"{path}: left out: {line}" for line in damage(path / METRICS)]
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             left_out.append(f"{path}: left out: {_why(error)}")
-    if not runs and not left_out:
-        raise ConfigError(f"{', '.join(map(str, folders))}: no run in there (a run has a {CONFIG})")
+    if not runs:
+        why = f"; {left_out[0]}" if left_out else f" (a run has a {CONFIG})"
+        raise ConfigError(f"{', '.join(map(str, folders))}: no run in there that can be read{why}")
     return runs, left_out
 
 
