@@ -204,11 +204,12 @@ def test_what_is_refused(tmp_path):
 
 
 def test_damaged_lines_are_said(tmp_path):
-    write_run(tmp_path, "layer=lru", {0: 0.5})
-    with (tmp_path / "metrics.jsonl").open("a") as file:
+    run = tmp_path / "run"
+    write_run(run, "layer=lru", {0: 0.5})
+    with (run / "metrics.jsonl").open("a") as file:
         file.write('{"step": 3, bro\n')
     (said,) = read_runs([tmp_path])[1]
-    assert f"{tmp_path}: left out: metrics.jsonl: dropped 1 damaged line(s)" in said
+    assert f"{run}: left out: metrics.jsonl: dropped 1 damaged line(s)" in said
 
 
 def of(folder, argument, **changes):

@@ -107,6 +107,8 @@ def test_run_stops_at_the_first_failure(monkeypatch):
     [
         (["lra", "--task", "sc35"], "--task=sc35: lra has listops, text"),
         (["lra", "--task", "listops", "--seeds", "x"], "--seeds: seeds='x'"),
+        (["lra"], "--task is missing: lra has listops, text"),
+        (["list", "--task", "nonsense"], "--task=nonsense: list takes none"),
         (["arena"], "invalid choice: 'arena'"),
     ],
 )
