@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from scans.autocovariance import autocovariance, stationary_energy
 from scans.diagonal import Timeline, apply_start_gain, project_inputs
 from scans.sequential import product
 from scans.system import DiagonalSystem
@@ -18,12 +19,15 @@ class ModeEnergies(NamedTuple):
     energy: mean of |x_t|^2 over all valid positions.
     energy_t: sum over modes of the mean of |x_t|^2 over the sequences that have a t-th valid element, at the asked t
         (nan where none has).
+    coloured_t: what energy_t would be, were the inputs stationary with the autocovariance that they have on average
+        (`scans.autocovariance`), at the asked t.
     gain: |B|^2 / (1 - |lambda|^2), the stationary energy under white unit input, a function of the parameters alone.
     gain_align: tr(B S B^H) / (1 - |lambda|^2) with S the mean of u u^T over valid positions.
     """
 
     energy: Float[Array, " N"]
     energy_t: Float[Array, " K"]
+    coloured_t: Float[Array, " K"]
     gain: Float[Array, " N"]
     gain_align: Float[Array, " N"]
 
@@ -45,7 +49,8 @@ def diagonal_energy(
     mask = jnp.ones(u.shape[:2], bool) if mask is None else mask
     u = jnp.where(mask[..., None], u, 0)
     timeline = Timeline.of(mask, None, None, reverse)
-    v = apply_start_gain(system, project_inputs(system, u), timeline)
+    w = project_inputs(system, u)
+    v = apply_start_gain(system, w, timeline)
     alpha, beta = timeline.weights(v.dtype)
 
     def step(carry, x):
@@ -65,7 +70,10 @@ def diagonal_energy(
         jnp.einsum("nd,de,ne->n", b, covariance, b, precision=lax.Precision.HIGHEST) for b in (system.b_re, system.b_im)
     )
     norm = (system.b_re**2 + system.b_im**2).sum(1)
-    return ModeEnergies(total / count, mean_at_times(by_step.T, mask, times, reverse), norm / spread, aligned / spread)
+    r = autocovariance(lax.complex(*jnp.split(w.swapaxes(0, 1), 2, -1)), mask)
+    coloured = stationary_energy(system, r.conj() if reverse else r).sum(1)[jnp.asarray(times) - 1]
+    by_time = mean_at_times(by_step.T, mask, times, reverse)
+    return ModeEnergies(total / count, by_time, coloured, norm / spread, aligned / spread)
 
 
 def mean_at_times(

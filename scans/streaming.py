@@ -103,6 +103,7 @@ class DiagonalRecurrence:
         return {
             "energy": jnp.concatenate([self._by_head(p.energy) for p in passes]),
             "energy_t": jnp.stack([p.energy_t for p in passes]).sum(0),
+            "coloured_t": jnp.stack([p.coloured_t for p in passes]).sum(0),
             "gain": jnp.concatenate([self._by_head(p.gain) for p in passes]),
             "gain_align": jnp.concatenate([self._by_head(p.gain_align) for p in passes]),
             "log_decay": jnp.tile(decay, len(passes)),

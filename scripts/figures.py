@@ -158,6 +158,7 @@ class Line:
     y: ArrayLike
     colour: int | str
     dashed: bool = False
+    dotted: bool = False
     thin: bool = False
     points: bool = False
     error: ArrayLike | None = None
@@ -217,9 +218,14 @@ def grid(
         _save(figure, stem)
 
 
+def _dashes(line: Line) -> Any:
+    """As matplotlib names a style."""
+    return (0, (4, 2)) if line.dashed else (0, (1, 1.5)) if line.dotted else "-"
+
+
 def _handle(key: Line) -> Line2D:
     width = 0.6 if key.thin else 1.2
-    style, marker = ("", "o") if key.points else ((0, (4, 2)) if key.dashed else "-", "")
+    style, marker = ("", "o") if key.points else (_dashes(key), "")
     return Line2D([], [], color=_colour(key), linestyle=style, marker=marker, ms=2.6, lw=width, label=_plain(key.label))
 
 
@@ -277,7 +283,7 @@ def _chart(axis, chart: Chart) -> None:
     axis.set_xscale("log" if "x" in chart.log else "linear")
     axis.set_yscale("log" if "y" in chart.log else "linear")
     for line in chart.lines:
-        colour, style = _colour(line), (0, (4, 2)) if line.dashed else "-"
+        colour, style = _colour(line), _dashes(line)
         if line.band:
             axis.fill_between(line.x, *line.band, color=colour, alpha=0.18, linewidth=0)
         if line.points or line.error is not None:
@@ -286,7 +292,7 @@ def _chart(axis, chart: Chart) -> None:
             )
         else:
             # Guides lie on top: a dashed line would vanish under the curve that it agrees with.
-            order = 3 if line.dashed else 2
+            order = 3 if line.dashed or line.dotted else 2
             width, alpha = (0.6, 0.6) if line.thin else (1.2, 1)
             axis.plot(
                 line.x, line.y, color=colour, linestyle=style, lw=width, alpha=alpha, label=line.label, zorder=order

@@ -63,4 +63,5 @@ def factors(seed, step, layers):
         "state_gain_max": [3 * e for e in energy],
         "state_energy_t": [[e / 4, e / 2, math.nan] for e in energy],
         "state_white_t": [[e / 4, e / 2, e] for e in energy],
+        "state_coloured_t": [[e / 3, e, 2 * e] for e in energy],
     }

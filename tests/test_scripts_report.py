@@ -147,8 +147,16 @@ def test_energies_are_written_in_numbers(report):
     with (report[0] / "tables" / "state_energy_over_time.csv").open(newline="") as file:
         place = {"setting": "RotRNN, preset=published", "seed": "1", "layer": "2", "step": "20", "t": "4"}
         (row,) = [row for row in csv.DictReader(file) if place.items() <= row.items()]
-    assert (float(row["energy"]), float(row["white"])) == (8, 8)
+    assert [float(row[name]) for name in ("energy", "white", "coloured")] == [8, 8, 16]
     assert 0 < float(row["law"]) < 1
+
+
+def test_energies_over_time_of_any_probe(runs):
+    found = settings.settings_of(read_runs([runs / "rotrnn"])[0])[0]
+    lines = csv.DictReader(stability.over_time_csv(found, at=19).splitlines())
+    assert {row["step"] for row in lines} == {"0", "10"}
+    titles = [chart.title for figure in charts.all_figures(found, at=19) for row in figure.rows for chart in row]
+    assert any(title.endswith("at step 10") for title in titles)
 
 
 def test_what_is_missing_is_said(report, runs):

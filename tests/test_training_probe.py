@@ -155,6 +155,26 @@ def test_white_inputs_find_the_energy_that_was_designed(layer, options):
     np.testing.assert_allclose(row["state_energy_t"], row["state_white_t"], rtol=0.08)
 
 
+@pytest.mark.parametrize(("layer", "options"), CASES.values(), ids=CASES)
+def test_the_autocovariance_of_the_inputs_foretells_the_energy(layer, options):
+    """Stationary inputs, correlated over time: measured energies are those of theory at every t, not the white ones.
+
+    Largest difference over ten draws of the inputs: 6.5 %; from the white energies at the last t: 57 % or more.
+    """
+    phi, steps = 0.9, 60
+    noise = np.random.default_rng(6).standard_normal((steps, 1200, WIDTH))
+    u = [noise[0]]
+    for step in noise[1:]:
+        u.append(phi * u[-1] + math.sqrt(1 - phi**2) * step)
+    lengths = np.random.default_rng(0).integers(20, steps + 1, 1200)
+    mask = jnp.arange(steps) < lengths[:, None]
+    graphdef, params = make(layer, options)
+    found = probe(graphdef, moved(params), jnp.asarray(np.stack(u, 1), jnp.float32), mask)
+    row = row_of(found, found, lengths)
+    np.testing.assert_allclose(row["state_energy_t"], row["state_coloured_t"], rtol=0.1)
+    assert row["state_energy_t"][-1] != pytest.approx(row["state_white_t"][-1], rel=0.4)
+
+
 @pytest.mark.parametrize("layer", SIZES)
 def test_nothing_has_drifted_before_the_first_step(layer):
     u, mask = batch([9, 3], 9)
@@ -173,6 +193,7 @@ def test_median_and_largest_gain_are_per_head():
     start = np.full((1, 3), -np.inf)
     initial = {"energy": gain, "gain": gain, "log_decay": start, "finite": np.asarray([True])}
     later = {"energy": energy, "energy_t": energy, "gain": 2 * gain + [[0, 1, 0]], "gain_align": gain}
+    later |= {"coloured_t": energy}
     row = row_of(later | {"log_decay": start, "finite": np.asarray([True])}, initial, [3])
     assert row["state_energy_median"] == 2  # of 1, 2, 9
     assert row["state_energy"] == 30 / 5
@@ -196,9 +217,7 @@ def test_every_seed_has_its_own_reference():
     rows = probe_rows([stacked], energy_refs([stacked]), np.array([9, 3]), TIMES)
     for row, alone in zip(rows, (one, two), strict=True):
         assert {name: values[0] for name, values in row.items()}.items() >= {
-            name: value
-            for name, value in row_of(alone, alone, [9, 3]).items()
-            if name not in ("state_energy_t", "state_white_t")
+            name: value for name, value in row_of(alone, alone, [9, 3]).items() if not name.endswith("_t")
         }.items()
 
 

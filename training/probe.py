@@ -9,6 +9,7 @@ parameters alone, and a_h the factor by which the covariance of the real input c
     state_energy_median median over h of E_h / (g_h(0) s_h)
     state_energy_t      E at the t-th valid step / sum g_h(0)
     state_white_t       sum g_h (1 - |lambda_h|^(2t)) / sum g_h(0): what it would be under white unit input
+    state_coloured_t    the same under inputs that are stationary with the measured autocovariance
     state_energy_drift  log10(sum E_h / sum E_h(0))
     state_gain          sum g_h / sum g_h(0)              what the parameters guarantee
     state_gain_max      max g_h / g_h(0)
@@ -20,9 +21,9 @@ stationary energy that a zero start reaches (1 for a stationary start). gain x a
 state_energy x sum g_h(0) s_h / sum g_h(0), exactly.
 
 A layer whose energy does not split this way (MRU: E_h the mean of |S_t^h|_F^2, g_h = n, s_h = 1; dense: E_h the mean of
-|x_i|^2 over time, g_h = |B_i|^2, what one white input brings, s_h = 1) has null for the last four and, but for dense,
-for state_white_t; one without a state has null for all. What a layer logs besides (MRU: max_element, max_log_norm,
-log10_cond) stands under its own name.
+|x_i|^2 over time, g_h = |B_i|^2, what one white input brings, s_h = 1) has null for the last four, state_coloured_t
+and, but for dense, state_white_t; one without a state has null for all. What a layer logs besides (MRU: max_element,
+max_log_norm, log10_cond) stands under its own name.
 """
 
 from typing import Any
@@ -109,6 +110,7 @@ def _layer(found: dict[str, Any], ref: EnergyRef | None, lengths: np.ndarray, ti
     aligned = found["gain_align"]
     reached = -np.expm1(2 * found["log_decay"] * np.asarray(times)[:, None])
     split = {
+        "state_coloured_t": found["coloured_t"] / ref.gain.sum(),
         "state_white_t": reached @ gain / ref.gain.sum(),
         "state_gain": gain.sum() / ref.gain.sum(),
         "state_gain_max": (gain / ref.gain).max(),
@@ -125,6 +127,7 @@ NAMES = (
     "state_energy_drift",
     "state_energy_t",
     "state_white_t",
+    "state_coloured_t",
     "state_gain",
     "state_gain_max",
     "state_align",

@@ -4,7 +4,8 @@
 
 Every folder is searched for runs (folders with a config.json). --out receives report.html (one file, opens offline),
 report.md, tables/*.md, *.csv, *.tex and figures/*.png, *.pdf. What a run lacks is said there, with the command that
-makes it; runs of another version are left out, with the reason.
+makes it; runs of another version are left out, with the reason. Energies over t, beside those of theory, are shown at
+step 0 and at the last probe, or the last one up to --at=STEP.
 """
 
 import shlex
@@ -12,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from scripts.arguments import Parser
+from scripts.arguments import Parser, positive
 from scripts.report import benchmarks, stability, studies
 from scripts.report.charts import all_figures
 from scripts.report.page import Page
@@ -27,15 +28,16 @@ def main(argv: Sequence[str]) -> None:
     parser = Parser("report", __doc__)
     parser.add_argument("folders", nargs="+", type=cli.folder, metavar="DIR")
     parser.add_argument("--out", required=True, type=cli.folder)
+    parser.add_argument("--at", type=positive, metavar="STEP")
     arguments = parser.parse_args(argv[1:])
-    page = make(arguments.folders, arguments.out)
+    page = make(arguments.folders, arguments.out, arguments.at)
     for line in (*page.missing, *page.left_out):
         print(line)
     print(arguments.out / "report.html")
 
 
-def make(folders: Sequence[Path], out: Path) -> Page:
-    """Writes the report. Raises ConfigError for a folder that is not there or has no run."""
+def make(folders: Sequence[Path], out: Path, at: int | None = None) -> Page:
+    """Writes the report (at: see `all_figures`). Raises ConfigError for a missing folder, or one without a run."""
     runs, left_out = read_runs(folders)
     settings, twice, common = settings_of(runs)
     tables = [
@@ -47,11 +49,12 @@ def make(folders: Sequence[Path], out: Path) -> Page:
     tables = [table for table in tables if table is not None]
     csvs = {
         "state_energy.csv": stability.over_training_csv(settings),
-        "state_energy_over_time.csv": stability.over_time_csv(settings),
+        "state_energy_over_time.csv": stability.over_time_csv(settings, at),
     }
-    command = shlex.join(["python", "-m", "scripts.report", *map(str, folders), f"--out={out}"])
+    chosen = [] if at is None else [f"--at={at}"]
+    command = shlex.join(["python", "-m", "scripts.report", *map(str, folders), f"--out={out}", *chosen])
     page = Page(
-        command, common, tables, all_figures(settings), studies.missing(settings), [*left_out, *twice], list(csvs)
+        command, common, tables, all_figures(settings, at), studies.missing(settings), [*left_out, *twice], list(csvs)
     )
     for name in ("tables", "figures"):
         (out / name).mkdir(parents=True, exist_ok=True)

@@ -5,6 +5,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -42,11 +43,14 @@ class Figure:
         figures.grid(self.rows, self.keys, folder / self.name, self.same_y)
 
 
-def all_figures(settings: Sequence[Setting]) -> list[Figure]:
-    """Stability first, then learning and depth. A figure compares runs on the same data, of the same depth."""
+def all_figures(settings: Sequence[Setting], at: int | None = None) -> list[Figure]:
+    """Stability first, then learning and depth. A figure compares runs on the same data, of the same depth.
+
+    at: energies over t are drawn at step 0 and at the last probe up to this step.
+    """
     found = []
     for name, title, group in _alike(measured(settings), lambda s: (s.data, s.first.config["model"]["depth"])):
-        for make in (_over_training, _over_time, _over_depth, _drift, _factors):
+        for make in (_over_training, partial(_over_time, at=at), _over_depth, _drift, _factors):
             found += make(name, title, group)
     taught = [s for s in settings if s.first.validation]
     for name, title, group in _alike(taught, lambda s: (s.data, s.first.config["model"]["depth"])):
@@ -87,21 +91,27 @@ def _over_training(name: str, title: str, group: Sequence[Setting]) -> list[Figu
     return [Figure(f"energy_training_{name}", caption, _in_rows(panels), [*_layer_keys(colours), DESIGN], "all")]
 
 
-def _over_time(name: str, title: str, group: Sequence[Setting]) -> list[Figure]:
-    """Two rows: at step 0 with the law of the initial decays, and at the end with the trained ones."""
+def _over_time(name: str, title: str, group: Sequence[Setting], at: int | None) -> list[Figure]:
+    """Two rows: at step 0 with the law of the initial decays, at the last probe up to `at` with the trained ones."""
     found, deepest = [], _deepest(group)
     colours = figures.sequential(deepest)
-    keys = [*_layer_keys(colours), Line("theory, white input", [], [], "black", dashed=True)]
+    keys = [
+        *_layer_keys(colours),
+        Line("theory, white input", [], [], "black", dashed=True),
+        Line("theory, measured autocovariance", [], [], "black", dotted=True),
+    ]
     for start in range(0, len(group), COLUMNS):
         part = group[start : start + COLUMNS]
         first = [_energy_t(setting, 0, colours, "at step 0") for setting in part]
-        last = [_energy_t(setting, last_step(setting.rows("probes")), colours, "at the end") for setting in part]
+        ends = [last_step(setting.rows("probes"), at) for setting in part]
+        last = [_energy_t(setting, end, colours, f"at step {end:,}") for setting, end in zip(part, ends, strict=True)]
         caption = (
             f"State energy at the t-th step of a sequence, {title}: geometric mean over seeds (thin: each seed), a "
             "colour a layer, in units of the design value. Dashed, what theory says under white input: above the law "
             "of the initial decays (zero start: the mean of 1 - γ^(2t) over the ring or range; where it has no closed "
             "form, that of the drawn parameters), below of the trained parameters of each layer, Σ g (1 - |λ|^(2t)) "
-            "over the initial Σ g."
+            "over the initial Σ g. Dotted, what the parameters of that step give under stationary input of the "
+            "autocovariance measured in it: what is left between it and the curve is input that changes over time."
         )
         more = f"_{start // COLUMNS + 1}" if len(group) > COLUMNS else ""
         found.append(Figure(f"energy_time_{name}{more}", caption, [first, last], keys))
@@ -113,13 +123,14 @@ def _energy_t(setting: Setting, step: int, colours: Sequence[str], when: str) ->
     found = [row for own in setting.rows("probes").values() for row in own if row["step"] == step]
     lines, theory = [], law(setting, times) if step == 0 else None
     for layer, colour in enumerate(colours):
-        for quantity, dashed in (("state_energy_t", False), ("state_white_t", True)):
+        for quantity in ("state_energy_t", "state_white_t", "state_coloured_t"):
             curves = [of_layers(row, quantity)[layer] for row in found if layer in of_layers(row, quantity)]
-            if not curves or (dashed and theory):
+            white, coloured = quantity == "state_white_t", quantity == "state_coloured_t"
+            if not curves or (white and theory):
                 continue
             mean = [geometric([curve[k] for curve in curves]) for k in range(len(times))]
-            lines += [] if dashed else [Line("", times, curve, colour, thin=True) for curve in curves]
-            lines.append(Line("", times, mean, colour, dashed=dashed))
+            lines += [] if white or coloured else [Line("", times, curve, colour, thin=True) for curve in curves]
+            lines.append(Line("", times, mean, colour, dashed=white, dotted=coloured))
     if theory:
         lines.append(Line("", times, theory, "black", dashed=True))
     label = "time t / steps"

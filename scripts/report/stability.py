@@ -50,9 +50,10 @@ def of_all(rows: Mapping[int, Sequence[Row]], step: int, quantity: str) -> list[
     return [v for own in rows.values() for row in own if row["step"] == step for v in of_layers(row, quantity).values()]
 
 
-def last_step(rows: Mapping[int, Sequence[Row]]) -> int:
-    """The last step that every seed was probed at."""
-    return min((own[-1]["step"] for own in rows.values() if own), default=0)
+def last_step(rows: Mapping[int, Sequence[Row]], at: int | None = None) -> int:
+    """The last step, up to `at`, that every seed was probed at."""
+    probed = [{row["step"] for row in own} for own in rows.values() if own]
+    return max((step for step in set.intersection(*probed) if at is None or step <= at), default=0) if probed else 0
 
 
 def law(setting: Setting, times: Sequence[int]) -> list[float] | None:
@@ -101,24 +102,25 @@ def over_training_csv(settings: Sequence[Setting]) -> str:
     return _csv(lines)
 
 
-def over_time_csv(settings: Sequence[Setting]) -> str:
-    """One line a setting, seed, layer and t, at the first probe and the last.
+def over_time_csv(settings: Sequence[Setting], at: int | None = None) -> str:
+    """One line a setting, seed, layer and t, at the first probe and the last up to step `at`.
 
-    white: what the parameters of that moment give under white input; law: see `law`.
+    white, coloured: what the parameters of that moment give under white input, and under stationary input of the
+    measured autocovariance; law: see `law`.
     """
-    lines = [["task", "data", "setting", "seed", "layer", "step", "t", "energy", "white", "law"]]
+    lines = [["task", "data", "setting", "seed", "layer", "step", "t", "energy", "white", "coloured", "law"]]
     for setting in measured(settings):
         times = setting.first.facts["probe_times"]
         laws = law(setting, times) or [""] * len(times)
         rows = setting.rows("probes")
         for seed, own in rows.items():
-            for row in (row for row in own if row["step"] in (0, last_step(rows))):
-                white = of_layers(row, "state_white_t")
+            for row in (row for row in own if row["step"] in (0, last_step(rows, at))):
+                theory = [of_layers(row, f"state_{inputs}_t") for inputs in ("white", "coloured")]
                 for layer, energies in of_layers(row, "state_energy_t").items():
-                    drawn = white.get(layer, [""] * len(times))
+                    white, coloured = (curves.get(layer, [""] * len(times)) for curves in theory)
                     lines += [
-                        [*_place(setting), seed, layer + 1, row["step"], t, _finite(e), w, l]
-                        for t, e, w, l in zip(times, energies, drawn, laws, strict=True)
+                        [*_place(setting), seed, layer + 1, row["step"], t, _finite(e), w, c, l]
+                        for t, e, w, c, l in zip(times, energies, white, coloured, laws, strict=True)
                     ]
     return _csv(lines)
 

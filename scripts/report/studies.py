@@ -169,5 +169,5 @@ def _recent(run: Run, done: bool) -> list[tuple[str, bool]]:
     return [
         ("parameters, state size and length", "parameters" in run.facts),
         ("peak memory", bool(run.cost) or not done),
-        ("energies under white input (state_white_t)", not energies or "state_white_t" in energies[0]),
+        ("energies of theory (state_white_t, state_coloured_t)", not energies or "state_coloured_t" in energies[0]),
     ]
