@@ -2,9 +2,11 @@
 
     python -m benchmarks [NAME ...] [--rounds=11] [--out=runs/bench]
 
-NAME: layers, recurrences, scaling, training, seeds, input, token; all without one. Every ratio is measured in this one
-process, both sides compiled, under one allocator setting, in turn, round by round; its interval is that of the median
-of the ratios within rounds. What each one does stands in the modules of this package and in docs/speed.md.
+NAME: layers, recurrences, scaling, training, seeds, input, token: these without one, in less than 20 minutes on two
+cores; or mru, the layers of matrix recurrent units, whose published forms take a quarter of an hour. Every ratio is
+measured in this one process, both sides compiled, under one allocator setting, in turn, round by round; its interval
+is that of the median of the ratios within rounds. What each one does stands in the modules of this package and in
+docs/speed.md.
 """
 
 import sys
@@ -27,13 +29,18 @@ BENCHMARKS: dict[str, Callable[[int], Iterator[Result]]] = {
     "seeds": training.seeds,
     "input": inputs.results,
     "token": token.results,
+    "mru": recurrences.mru_layers,
 }
+LONG = ("mru",)
+"""Measured if they are named."""
 
 
 def main() -> None:
     """Reads the options, settles what all sides share, measures."""
     parser = Parser("benchmarks", __doc__, package="")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(BENCHMARKS)}; default all")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; default all but {', '.join(LONG)}"
+    )
     parser.add_argument("--rounds", type=int, default=11, help="interleaved rounds of timing, at least 11")
     parser.add_argument("--out", type=Path, default=Path("runs/bench"), help="folder of bench.json")
     options = parser.parse_args()
@@ -50,7 +57,7 @@ def main() -> None:
     print(f"{machine}, float32 matmul {timing.matmul_rate() / 1e9:.0f} GF/s; allocator: {allocator};")
     print(f"{options.rounds} rounds; a ratio is published form / linrec, or as its row says.\n\n{HEAD}", flush=True)
     found: list[Result] = []
-    for name in options.names or BENCHMARKS:
+    for name in options.names or [name for name in BENCHMARKS if name not in LONG]:
         for result in BENCHMARKS[name](options.rounds):
             found.append(result)
             print(result.row(), flush=True)

@@ -1,5 +1,6 @@
 """The recurrences alone, and the MRU, whose recurrence is a product of matrices."""
 
+import itertools
 from collections.abc import Iterator
 
 import jax
@@ -18,12 +19,16 @@ BATCH, HEADS, STEPS = 8, 8, 1024
 
 
 def results(rounds: int) -> Iterator[Result]:
-    """All rows of this benchmark."""
+    """Of states that are wanted as such: diagonal ones, and products of matrices."""
     yield diagonal(rounds)
     for order, target in ((8, 1.5), (16, 1.8)):
         yield products(order, target, rounds)
-        for variant in Variant:
-            yield mru_layer(variant, order, rounds)
+
+
+def mru_layers(rounds: int) -> Iterator[Result]:
+    """Every variant, at both orders."""
+    for order, variant in itertools.product((8, 16), Variant):
+        yield mru_layer(variant, order, rounds)
 
 
 def diagonal(rounds: int) -> Result:
