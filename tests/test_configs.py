@@ -24,6 +24,7 @@ from configs import (
     shakespeare_char,
     signal_propagation,
     speech_commands,
+    stability,
     tinystories,
 )
 from data.registry import DATA_SETS, task_spec
@@ -148,6 +149,7 @@ def test_demo_cells_are_all_layers_at_three_settings():
         (lra.get_config, "seeds=0:3:2", "seeds='0:3:2' after the colon: expected 3, 0:5 or 0\\+3\\+7"),
         (lra.get_config, "smoke=yes", "smoke='yes' after the colon: expected true or false"),
         (lra.get_config, "depth=1,depth=2", "depth is given twice after the colon"),
+        (stability.get_config, "task=text", "task='text' after the colon: expected one of listops, fsdd"),
         (demo.get_config, "layer=s5", "layer='s5' after the colon: expected one of rotrnn, rotrnn_folded, lru"),
         (demo.get_config, "rate=huge", "rate='huge' after the colon: expected one of small, large"),
         (demo.get_config, "smoke", "unknown key 'smoke' after the colon: known: layer, depth, rate, seeds"),

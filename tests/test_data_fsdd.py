@@ -77,6 +77,22 @@ def test_the_splits(tmp_path, prefix):
     assert (checked["train_clips"], checked["train_shorter"], checked["repeated"]) == (8, 4, 0)
 
 
+def test_at_an_eighth_of_the_rate_low_tones_stay_and_high_ones_go(tmp_path):
+    seconds = np.arange(9_000) / 8_000
+    tones = {0: 100.0, 4: 900.0}
+    sounds = {i: np.rint(9_000 * np.sin(2 * np.pi * hz * seconds)).astype(np.int16) for i, hz in tones.items()}
+    files = {f"1_theo_{i}.wav": wav(sounds.get(i, clip(i)), 8_000) for i in (0, 4, 5, 10)}
+    write_tar(tmp_path / "a", files)
+    request = DataRequest("fsdd", partial=True, choices=(("rate", "1kHz"),))
+    assert fsdd.task_spec(request).length == 1_000
+    splits, _ = made(tmp_path / "a", request)
+    low, high = (e.values[:, 0] for e in splits["test"])
+    assert (low.dtype, len(low)) == (np.int16, 1_000)
+    middle = slice(50, 950)  # away from where the filter meets the ends
+    np.testing.assert_allclose(low[middle], sounds[0][::8][:1_000][middle], atol=90)
+    assert np.abs(high[middle]).max() < 90  # 900 Hz would fold to 100 Hz
+
+
 def test_a_limit(tmp_path):
     write_tar(tmp_path / "a", recordings())
     splits, _ = made(tmp_path / "a", DataRequest("fsdd", limit=3))

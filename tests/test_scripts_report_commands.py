@@ -6,7 +6,7 @@ import shlex
 import pytest
 from report_runs import plain
 
-from configs import demo, lra, pixels, probes, speech_commands
+from configs import demo, lra, pixels, probes, speech_commands, stability
 from configs.argument import parse_argument
 from scripts.report.commands import Command, command_of, flat
 from training.config import from_config_dict, to_plain
@@ -17,6 +17,7 @@ FAMILIES = {
     "configs/pixels.py": pixels,
     "configs/demo.py": demo,
     "configs/probes.py": probes,
+    "configs/stability.py": stability,
 }
 CASES = [
     ("configs/lra.py", "task=listops,layer=rotrnn"),
@@ -29,6 +30,9 @@ CASES = [
     ("configs/pixels.py", "task=scifar,layer=mlp,depth=2"),
     ("configs/demo.py", "layer=rotrnn_folded,depth=4,rate=small"),
     ("configs/probes.py", "task=s3,layer=mru_identity,lr=0.003"),
+    ("configs/stability.py", "task=listops,layer=rotrnn_stationary,depth=4,rate=large"),
+    ("configs/stability.py", "task=listops,layer=lru,depth=6,rate=small,updates=10000"),
+    ("configs/stability.py", "task=fsdd,layer=s5,depth=2,rate=small,smoke"),
 ]
 
 
@@ -61,7 +65,7 @@ def resolved(line):
 def test_a_run_of_a_family_needs_no_overrides(file, argument):
     found = command_of(recorded(file, argument))
     assert (found.file, found.overrides) == (file, {})
-    expected, kinds = FAMILIES[file].get_config(argument), {"depth": int, "lr": float, "smoke": bool}
+    expected, kinds = FAMILIES[file].get_config(argument), {"depth": int, "updates": int, "lr": float, "smoke": bool}
     given = parse_argument(argument, dict.fromkeys(("task", "layer", "preset", "direction", "rate"), str) | kinds)
     assert found.argument == given
     config, rest = resolved(found.train((0, 1, 2), "runs/x"))

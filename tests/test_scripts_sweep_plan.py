@@ -2,11 +2,13 @@
 
 import json
 import math
+import pathlib
 
 import numpy as np
 import pytest
 from commands import ROOT
 
+from data.registry import task_spec
 from scripts.sweep_plan import draw, keep, parse_grid, product, read_list, resolve
 from training.errors import ConfigError
 
@@ -144,3 +146,13 @@ def test_a_plan_may_grow_and_not_change(tmp_path):
     (tmp_path / "plan.json").write_text('[{"name": 3}]')
     with pytest.raises(ConfigError, match=r"plan\.json is damaged"):
         keep(tmp_path, cells("layer=lru; depth=1"))
+
+
+def test_cells_of_the_stability_study():
+    found = resolve("configs/stability.py", None, read_list(pathlib.Path("configs/stability_cells.txt")))
+    assert len(found) == 50
+    configs = [cell.config for cell in found]
+    assert {c.model.layer_config().real_state_size for c in configs} == {64}
+    assert {c.model.layer for c in configs} == {"rotrnn", "lru", "s5"}
+    assert {c.train.steps for c in configs if c.data.task == "listops"} == {1_500, 10_000}
+    assert {task_spec(c.data.request).length for c in configs if c.data.task == "fsdd"} == {1_000}

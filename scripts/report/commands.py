@@ -1,11 +1,12 @@
 """The config of a run -> the command that makes such a run, from the families in configs/."""
 
+import itertools
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from configs import demo, lra, pixels, probes, speech_commands
+from configs import demo, lra, pixels, probes, speech_commands, stability
 from configs.experiment import PRESETS
 
 FAMILIES = {"configs/lra.py": lra, "configs/speech_commands.py": speech_commands, "configs/pixels.py": pixels}
@@ -108,6 +109,13 @@ def _bases(config: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, object], 
     if list(data.get("length_window") or ()) == [24, 96]:
         for cell in demo.CELLS:
             yield "configs/demo.py", *_made(demo, demo.values_of(cell) | {"seeds": None})
+    if data["task"] in stability.DATA:
+        usual = smoke or config["train"]["steps"] == stability.UPDATES[data["task"]]
+        known = {"task": data["task"], "depth": model["depth"]}
+        known |= {} if usual else {"updates": config["train"]["steps"]}
+        for layer, rate in itertools.product(stability.LAYERS, demo.RATES):
+            if stability.LAYERS[layer][0] == model["layer"]:
+                yield "configs/stability.py", *_made(stability, {**known, "layer": layer, "rate": rate} | smoke)
     if data["task"] in probes.TASKS:
         for layer, (registered, _) in probes.LAYERS.items():
             if registered == model["layer"]:
