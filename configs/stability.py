@@ -57,20 +57,21 @@ def get_config(argument: str | None = None) -> ConfigDict:
     task = given["task"]
     updates = 12 if given["smoke"] else given.get("updates", UPDATES[task])
     # The model and the optimiser of the demo.
-    config = demo.get_config(f"depth={given['depth']},rate={given['rate']}")
-    config.seeds = given["seeds"]
-    config.data = {**DATA[task], "smoke": given["smoke"]}
-    config.model.layer, config.model.options = _layer(given["layer"], *RINGS[task])
-    config.optim.warmup_steps = min(50, updates // 4)
-    config.train.update(
-        steps=updates,
-        batch_size=BATCH[task],
-        log_every=max(updates // 100, 1),
-        probe_every=max(updates // 30, 1),
-        eval_every=max(updates // 10, 1),
-        checkpoint_every=max(updates // 10, 1),
-    )
-    return config
+    config = demo.get_config(f"depth={given['depth']},rate={given['rate']}").to_dict()
+    layer, options = _layer(given["layer"], *RINGS[task])
+    config["seeds"] = given["seeds"]
+    config["data"] = {**DATA[task], "smoke": given["smoke"]}
+    config["model"] |= {"layer": layer, "options": options}
+    config["optim"] |= {"warmup_steps": min(50, updates // 4)}
+    config["train"] |= {
+        "steps": updates,
+        "batch_size": BATCH[task],
+        "log_every": max(updates // 100, 1),
+        "probe_every": max(updates // 30, 1),
+        "eval_every": max(updates // 10, 1),
+        "checkpoint_every": max(updates // 10, 1),
+    }
+    return ConfigDict(config)
 
 
 def _layer(name: str, low: float, high: float, phase: float) -> tuple[str, dict]:

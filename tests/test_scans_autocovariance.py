@@ -20,9 +20,9 @@ def increments():
 
 
 def system(start_gain=None):
-    log_mag, phase = np.log([0.5, 0.9, 0.999]), np.array([0.3, 2.0, -1.0])
-    none = np.zeros((MODES, 0))
-    return DiagonalSystem(log_mag, phase, none, none, none.T, none.T, np.zeros(0), start_gain=start_gain)
+    log_mag, phase = jnp.log(jnp.array([0.5, 0.9, 0.999])), jnp.array([0.3, 2.0, -1.0])
+    none = jnp.zeros((MODES, 0))
+    return DiagonalSystem(log_mag, phase, none, none, none.T, none.T, jnp.zeros(0), start_gain=start_gain)
 
 
 def test_it_is_the_mean_over_all_pairs(x64):
@@ -42,23 +42,23 @@ def test_a_lag_without_a_pair_is_nothing(x64):
     assert not np.any(found[4:])
 
 
-@pytest.mark.parametrize("start_gain", [None, np.array([1.2, 2.3, 22.0])])
+@pytest.mark.parametrize("start_gain", [None, (1.2, 2.3, 22.0)])
 def test_energies_are_those_of_theory(x64, start_gain):
     r = np.asarray(autocovariance(jnp.asarray(increments()), jnp.asarray(MASK)))
-    made = system(start_gain)
+    made = system(None if start_gain is None else jnp.asarray(start_gain))
     eigenvalues = np.exp(made.log_mag + 1j * np.asarray(made.phase))
     found = stationary_energy(made, jnp.asarray(r))
     if start_gain is None:
         expected = coloured_energy(eigenvalues, r.T, STEPS)
     else:
         aligned = (eigenvalues.conj()[:, None] ** np.arange(STEPS) * r.T).real
-        expected = aligned_energy(np.abs(eigenvalues), aligned, start_gain)
+        expected = aligned_energy(np.abs(eigenvalues), aligned, np.asarray(start_gain))
     np.testing.assert_allclose(found.T, expected, rtol=1e-12)
 
 
 def test_a_pass_from_the_end_is_one_over_the_inputs_turned_round(x64):
-    b_re, b_im = np.random.default_rng(1).standard_normal((2, MODES, 2))
-    made = system()._replace(b_re=b_re, b_im=b_im)
+    b = jnp.asarray(np.random.default_rng(1).standard_normal((2, MODES, 2)))
+    made = system()._replace(b_re=b[0], b_im=b[1])
     u = jnp.asarray(np.random.default_rng(2).standard_normal((len(MASK), STEPS, 2)).cumsum(1))
     mask, times = jnp.asarray(MASK), (1, 3, 7)
     found = diagonal_energy(made, u, times, mask=mask, reverse=True).coloured_t
