@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--draws", type=positive, default=1000)
     parser.add_argument("--widths", type=_widths, default=(16, 64, 256))
     arguments = parser.parse_args(argv[1:])
-    if arguments.json and not arguments.json.parent.is_dir():
+    if arguments.json and not (arguments.json.parent == arguments.out or arguments.json.parent.is_dir()):
         raise ConfigError(f"--json={arguments.json}: there is no folder {arguments.json.parent}")
     (arguments.out / "draws").mkdir(parents=True, exist_ok=True)
     with Progress() as progress:

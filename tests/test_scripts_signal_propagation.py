@@ -18,7 +18,7 @@ FIGURES = ("regimes", "profiles", "real_complex", "sharing", "families")
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("signal")
+    folder = tmp_path_factory.mktemp("signal") / "new"
     arguments = [f"--out={folder}", f"--json={folder}/numbers.json", "--draws=1", "--widths=9,16"]
     ended = call(SCRIPT, *arguments)
     assert ended.code == 0, ended
