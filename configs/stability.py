@@ -1,6 +1,6 @@
 """The study of stability at the size of a CPU: state energies over training, depth and seeds, of every kind of layer.
 
-    python -m scripts.prepare_data listops --length_window=24,96 --limit=20000
+    python -m scripts.prepare_data listops --length_window=24:96 --limit=20000
     python -m scripts.prepare_data fsdd --rate=1kHz
     python train.py --config=configs/stability.py:task=fsdd,layer=lru,depth=4,seeds=0:3 --workdir=runs/fsdd_lru
     python -m scripts.sweep --config=configs/stability.py --list=configs/stability_cells.txt --out=runs/stability
