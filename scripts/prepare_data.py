@@ -28,6 +28,7 @@ from data.spec import DataRequest
 from scripts.arguments import Parser, positive
 from scripts.progress import Progress
 from training import cli
+from training.files import size_text
 
 
 def main(arguments: list[str]) -> int:
@@ -109,11 +110,7 @@ def _counts(manifest: dict) -> str:
 
 
 def _bytes(manifest: dict) -> str:
-    return _size(sum(entry["bytes"] for entry in manifest["files"].values()))
-
-
-def _size(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB"
+    return size_text(sum(entry["bytes"] for entry in manifest["files"].values()))
 
 
 def _list(data_dir: Path) -> None:
@@ -126,8 +123,8 @@ def _list(data_dir: Path) -> None:
         request = DataRequest(name)
         spec, about = registry.task_spec(request), registry.about(request)
         print(f"{name}: {spec.kind.value}, {spec.classes} classes, {spec.length} {spec.input_kind.value}")
-        download = f"download {_size(about.download)}, " if about.download else ""
-        print(f"  {about.source}; licence: {about.licence}; {download}prepared about {_size(about.prepared)}")
+        download = f"download {size_text(about.download)}, " if about.download else ""
+        print(f"  {about.source}; licence: {about.licence}; {download}prepared about {size_text(about.prepared)}")
         for source in registry.sources(request):
             print(f"  {source.name}: {source.urls[0]}")
         for choice_name, choice in registry.choices(name).items():

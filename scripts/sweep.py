@@ -41,6 +41,7 @@ from scripts.sweep_plan import Cell, Values
 from scripts.workers import ALLOCATOR, cores
 from training import cli
 from training.errors import ConfigError
+from training.files import size_text
 from training.loop import load_data
 from training.workdir import CONFIG, refuse_difference
 
@@ -190,9 +191,9 @@ def dry_run(cells: Sequence[Cell], settings: Settings, workers: int) -> Iterator
             continue
         seconds = guess.seconds(cell.config, steps_done(cell, settings), unscored(cell, settings))
         total, memory = total + seconds, max(memory, guess.memory)
-        yield f"    about {_time(seconds)}, {_bytes(guess.memory)}"
+        yield f"    about {_time(seconds)}, {size_text(guess.memory)}"
     without = f" without the {unknown} that could not be measured" if unknown else ""
-    side_by_side = f" by {workers} workers, {_bytes(memory * workers)}" if workers > 1 else f", {_bytes(memory)}"
+    side_by_side = f" by {workers} workers, {size_text(memory * workers)}" if workers > 1 else f", {size_text(memory)}"
     yield (
         f"{waiting} of {len(cells)} cells to run: about {_time(total / min(workers, waiting or 1))}{side_by_side}"
         f"{without}"
@@ -207,10 +208,6 @@ def _size(cell: Cell) -> str:
 
 def _time(seconds: float) -> str:
     return str(timedelta(seconds=math.ceil(seconds)))
-
-
-def _bytes(count: int) -> str:
-    return f"{count / 2**30:.1f} GiB"
 
 
 if __name__ == "__main__":

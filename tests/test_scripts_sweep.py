@@ -328,14 +328,14 @@ def test_a_dry_run_shows_all_and_writes_nothing(tmp_path, stand_in, capsys, monk
     assert lines[1:4] == [
         f"    python {STAND_IN} {flags} {where}",
         f"    python {STAND_IN} --split=val {where}",
-        "    about 0:00:27, 1.0 GiB",
+        "    about 0:00:27, 1.1 GB",
     ]
     assert "    no estimate: error: too wide" in lines
-    assert lines[-1] == "4 of 4 cells to run: about 0:00:54, 1.0 GiB without the 2 that could not be measured"
+    assert lines[-1] == "4 of 4 cells to run: about 0:00:54, 1.1 GB without the 2 that could not be measured"
     assert run(tmp_path / "out", "config.optim.lr=0.1,0.3", "--retries=0") == 1
     capsys.readouterr()
     assert run(tmp_path / "out", "config.optim.lr=0.1,0.3", "--dry_run") == 0
     first, second, last = capsys.readouterr().out.splitlines()
     assert first.endswith("state, finished")
     assert second.endswith("state, step 4 of 12, exit 3: stopped: seed 0, step 5: the loss is not finite")
-    assert last == "0 of 2 cells to run: about 0:00:00, 0.0 GiB"
+    assert last == "0 of 2 cells to run: about 0:00:00, 0 B"

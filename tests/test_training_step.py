@@ -37,7 +37,7 @@ SEEDS = (7, 0, 3)
 STEPS = 5
 
 
-def small_config(seeds, layer="rotrnn", changes=None):
+def small_config(seeds, layer="lru", changes=None):
     return tiny_config(layer, {"seeds": seeds, "optim.lr": 0.03, "train.batch_size": BATCH} | (changes or {}))
 
 
@@ -79,7 +79,7 @@ def trained(layer, seeds):
 
 @pytest.fixture(scope="module")
 def three():
-    return trained("rotrnn", SEEDS)
+    return trained("lru", SEEDS)
 
 
 def first_step(train_step, state, batch, step=0):
@@ -99,7 +99,7 @@ def test_a_seed_alone_is_the_same_seed_among_others(layer, place):
 
 
 def test_the_old_state_is_given_away():
-    program, train_step = dropping("rotrnn", (0,))
+    program, train_step = dropping("lru", (SEEDS[0],))
     state = fresh(program.config)[1]
     train_step(state, stacked_batch(SPLIT, (0,), 0, BATCH), jnp.asarray(0, jnp.int32))
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves((state.params, state.opt)))
@@ -116,7 +116,7 @@ def test_seeds_differ_in_init_data_and_dropout(three):
 
 def test_dropout_is_drawn_anew_for_each_seed_and_step(three):
     """Three seeds made alike in parameters and data differ by dropout alone, and so do two steps."""
-    program, train_step = dropping("rotrnn", SEEDS)
+    program, train_step = dropping("lru", SEEDS)
     alike = jax.tree.map(lambda leaf: np.stack([leaf[0]] * 3), three[0][0])
     batch = stacked_batch(SPLIT, (7, 7, 7), 0, BATCH)
     losses = [first_step(train_step, alike, batch, step).loss for step in (1, 2)]
@@ -135,7 +135,7 @@ def test_training_learns():
 
 def test_a_poisoned_seed_keeps_its_last_finite_state_and_disturbs_nobody(three):
     clean, clean_metrics = three
-    program, train_step = dropping("rotrnn", SEEDS)
+    program, train_step = dropping("lru", SEEDS)
     states, metrics = run(program, train_step, poison=(1, 2))
     assert [state.alive.tolist() for state in states] == [[True] * 3] * 3 + [[True, False, True]] * 3
     for place in (0, 2):
@@ -278,7 +278,7 @@ def test_the_gradient_of_a_batch_can_be_taken_in_parts(parts):
 
 def test_evaluation_is_exact_over_the_whole_split(three):
     """41 records in batches of 8: fillers count for nothing, the mean is over records."""
-    eval_step, (params, stats, *_) = make_eval_step(dropping("rotrnn", SEEDS)[0]), three[0][-1]
+    eval_step, (params, stats, *_) = make_eval_step(dropping("lru", SEEDS)[0]), three[0][-1]
     split, mesh = tiny_split(41, seed=1), make_mesh(8, "batch")
     found = evaluate(eval_step, params, stats, split, 8, mesh)
     (whole,) = evaluation_batches(split, 41)

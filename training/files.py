@@ -1,4 +1,4 @@
-"""Files that are either the old ones or the new ones, whatever happens while they are written."""
+"""Files that are either the old ones or the new ones, whatever happens while they are written; sizes in words."""
 
 import json
 import os
@@ -42,3 +42,11 @@ def write_json(path: Path, value: Any) -> None:
       OSError: as ``write_atomically``.
     """
     write_atomically(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
+
+
+def size_text(count: int) -> str:
+    """A number of bytes in the largest unit of which there is one: "512 B", "4.2 kB", "2.8 MB", "1.5 GB"."""
+    for power, unit in ((9, "GB"), (6, "MB"), (3, "kB")):
+        if count >= 10**power:
+            return f"{count / 10**power:,.1f} {unit}"
+    return f"{count} B"

@@ -17,6 +17,7 @@ from data.spec import InputKind, TaskKind
 from models.norm import Norm
 from training.config import ExperimentConfig
 from training.errors import ConfigError
+from training.files import size_text
 from training.mesh import batch_shardings, split_seeds, using
 from training.state import Program, TrainState, initial_state
 from training.step import StepMetrics, make_train_step
@@ -50,7 +51,7 @@ class Sizes(NamedTuple):
     def table(self) -> str:
         """One line a part that is not empty."""
         parts = zip(NAMES, self, strict=True)
-        return "\n".join(f"  {name:<28} {_mb(size):>14}" for name, size in parts if size)
+        return "\n".join(f"  {name:<28} {size_text(size):>14}" for name, size in parts if size)
 
 
 NAMES = ("parameters", "optimiser", "best and rest of the state", "batch", "activations")
@@ -65,8 +66,8 @@ class CompiledStep(NamedTuple):
 
     @property
     def table(self) -> str:
-        has = "" if self.limit is None else f" of {_mb(self.limit)}"
-        return f"memory of a training step on each device: {_mb(self.sizes.peak)}{has}\n{self.sizes.table}"
+        has = "" if self.limit is None else f" of {size_text(self.limit)}"
+        return f"memory of a training step on each device: {size_text(self.sizes.peak)}{has}\n{self.sizes.table}"
 
 
 def abstract_start(program: Program, sharding: Sharding | None = None) -> TrainState:
@@ -130,9 +131,9 @@ def _peak(compiled: jax.stages.Compiled) -> int:
 
 def refusal(config: ExperimentConfig, sizes: Sizes, limit: int) -> str:
     """One line: what does not fit, and what to change."""
-    parts = ", ".join(f"{name} {_mb(size)}" for name, size in zip(NAMES, sizes, strict=True) if size)
+    parts = ", ".join(f"{name} {size_text(size)}" for name, size in zip(NAMES, sizes, strict=True) if size)
     return (
-        f"a training step needs {_mb(sizes.peak)} on each device ({parts}), which has {_mb(limit)}: "
+        f"a training step needs {size_text(sizes.peak)} on each device ({parts}), which has {size_text(limit)}: "
         f"{', or '.join(_remedies(config, sizes, limit))}"
     )
 
@@ -195,7 +196,3 @@ def _bytes(tree: Any) -> int:
         return math.prod(shape) * leaf.dtype.itemsize
 
     return sum(of(leaf) for leaf in jax.tree.leaves(tree))
-
-
-def _mb(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB"
