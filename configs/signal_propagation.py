@@ -6,8 +6,9 @@
 The state energy over time, before training, one line a seed:
 
     python -c "
+    from pathlib import Path
     from training.writers import read_metrics
-    for row in read_metrics('runs/dense_complex/metrics.jsonl')[:3]:
+    for row in read_metrics(Path('runs/dense_complex/metrics.jsonl'))[:3]:
         print(row['seed'], row['state_energy_t'])"
 
 Keys after the colon: layer (dense_complex | dense_real | lru | rotrnn), gain (of a dense layer), lr, seeds, smoke (the

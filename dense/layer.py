@@ -1,5 +1,6 @@
 """The dense recurrence as a flax module: it owns the parameters, `scans` runs them."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 from dense import init
 from dense.config import DenseConfig
 from dense.parametrize import RealSystem, energies, real_system
-from scans import Mask, check_call, dense_scan, like_activations, mean_at_times, project
+from scans import Mask, check_call, cross_covariance, dense_scan, like_activations, mean_at_times, project
 
 
 class DenseState(NamedTuple):
@@ -71,7 +72,7 @@ class Dense(nnx.Module):
         y = like_activations(project(x, system.c.T, u.dtype) + system.d * u, u)
         if mask is not None:
             y = jnp.where(mask[..., None], y, 0)
-        diagnostics = {} if probe is None else diagnose(system, x, mask, self.config.state_size, probe)
+        diagnostics = {} if probe is None else diagnose(system, u, x, mask, self.config.state_size, probe)
         return y, DenseState(last), diagnostics
 
     def step(
@@ -83,18 +84,24 @@ class Dense(nnx.Module):
 
 
 def diagnose(
-    system: RealSystem, x: Float[Array, "B T W"], mask: Bool[Array, "B T"] | None, n: int, times: tuple[int, ...]
+    system: RealSystem,
+    u: Float[Array, "B T D"],
+    x: Float[Array, "B T W"],
+    mask: Bool[Array, "B T"] | None,
+    n: int,
+    times: tuple[int, ...],
 ) -> dict[str, Any]:
     """Energies per coordinate of the state; no gradient flows.
 
     energy: mean of |x_i|^2 over valid steps (n,); energy_t: its sum over coordinates at the asked times (K,); gain:
-    |B_i|^2, the energy that one white unit input brings (n,); log_decay: -inf; white_t: `white_energy` (K,).
+    |B_i|^2, the energy that one white unit input brings (n,); log_decay: -inf; white_t and coloured_t (K,): see
+    `white_energy` and `coloured_energy`.
 
     There is no stationary energy to be the gain: the mean over draws of W grows without bound at every g. In units of
     one input, white_t / sum of gain is in the mean over draws of complex weights the S_{n,t-1} of `theory.dense` (t for
     orthogonal ones).
     """
-    system, x = lax.stop_gradient((system, x))
+    system, u, x = lax.stop_gradient((system, u, x))
     mask = jnp.ones(x.shape[:2], bool) if mask is None else mask
     square = energies(x**2, n)
     gain = energies((system.b**2).sum(1), n)
@@ -104,6 +111,7 @@ def diagnose(
         "gain": gain,
         "log_decay": jnp.full_like(gain, -jnp.inf),
         "white_t": white_energy(system, times),
+        "coloured_t": coloured_energy(system, cross_covariance(project(u, system.b.T), mask), times),
     }
 
 
@@ -115,3 +123,22 @@ def white_energy(system: RealSystem, times: tuple[int, ...]) -> Float[Array, " K
 
     _, by_lag = lax.scan(step, system.b, length=max(times))
     return jnp.cumsum(by_lag)[jnp.asarray(times) - 1]
+
+
+def coloured_energy(system: RealSystem, r: Float[Array, "T W W"], times: tuple[int, ...]) -> Float[Array, " K"]:
+    """E|x_t|^2 = sum_{k,l<t} tr W^k R(l - k) (W^l)^T for stationary w = B u, R(tau) = E w_s w_{s-tau}^T, by
+
+    S_t = W S_{t-1} W^T + W G_{t-1} + (W G_{t-1})^T + R(0),   G_t = E x_t w_{t+1}^T = sum_{k<t} W^k R(k+1)^T.
+    """
+    matmul = partial(jnp.matmul, precision=lax.Precision.HIGHEST)
+
+    def step(carry, lag):
+        covariance, crossed, power = carry
+        crossed = crossed + matmul(power, lag.T)
+        new = matmul(system.w, crossed)
+        covariance = matmul(matmul(system.w, covariance), system.w.T) + new + new.T + r[0]
+        return (covariance, crossed, matmul(system.w, power)), jnp.trace(covariance)
+
+    start = r[0], jnp.zeros_like(r[0]), jnp.eye(len(r[0]), dtype=r.dtype)
+    _, later = lax.scan(step, start, r[1 : max(times)])
+    return jnp.concatenate([jnp.trace(r[0])[None], later])[jnp.asarray(times) - 1]

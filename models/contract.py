@@ -48,9 +48,9 @@ class Layer(Protocol):
 
         Diagnostics are empty unless `probe` names times t at which energies are wanted. They are reduced values per
         head h and direction: energy, gain, gain_align, log_decay (H,), energy_t and coloured_t (len(probe),). A layer
-        whose energy does not split leaves out gain_align and coloured_t, and may say by white_t (len(probe),) what
-        energy_t would be under white unit inputs; one without a state leaves out all. `log` holds further scalars by
-        name, which are written as they are.
+        whose energy does not split leaves out gain_align, and says by white_t (len(probe),) what energy_t would be
+        under white unit inputs, or leaves out coloured_t as well; one without a state leaves out all. `log` holds
+        further scalars by name, which are written as they are.
         """
         ...
 

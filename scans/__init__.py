@@ -5,6 +5,7 @@ Nothing here knows flax, configs or training. The layer folders only make the ar
 `DiagonalSystem`; mru: the matrices M_t; dense: W); what makes them fast is written once, in this package.
 """
 
+from scans.autocovariance import cross_covariance
 from scans.checks import Mask, check_call, step_mask
 from scans.choice import Choice, Direction, ScanMethod
 from scans.chunked import check_chunk
@@ -31,6 +32,7 @@ __all__ = [
     "ScanMethod",
     "check_call",
     "check_chunk",
+    "cross_covariance",
     "dense_scan",
     "diagonal_energy",
     "diagonal_layer",

@@ -7,6 +7,7 @@ import json
 import pathlib
 import shlex
 import sys
+import textwrap
 
 import pytest
 
@@ -76,6 +77,15 @@ def test_the_commands_of_docstrings_are_valid(arguments):
     config = resolve(arguments)
     assert isinstance(config, ExperimentConfig)
     task_spec(config.data.request)
+
+
+def test_the_program_of_a_docstring_runs(tmp_path, capsys):
+    program = ast.get_docstring(ast.parse(pathlib.Path(signal_propagation.__file__).read_text())) or ""
+    program = textwrap.dedent(program.split('python -c "')[1].split('"\n')[0])
+    metrics = tmp_path / "metrics.jsonl"
+    metrics.write_text('{"step": 0, "seed": 4, "state_energy_t": [[1.5]]}\n')
+    exec(program.replace("runs/dense_complex/metrics.jsonl", str(metrics)), {})
+    assert capsys.readouterr().out == "4 [[1.5]]\n"
 
 
 def test_every_family_shows_a_command():

@@ -10,6 +10,7 @@ from flax import nnx
 from layer_runs import Run, assert_close, assert_normal, normals
 
 from dense import DenseConfig, Weights
+from dense.layer import coloured_energy
 from models.build import split_model
 from models.registry import LAYERS
 from theory.draws import agreement
@@ -78,6 +79,25 @@ def test_energies_are_those_of_a_plain_loop_in_units_of_an_input(x64, weights):
     assert_close(np.asarray(row["state_energy_t"][0]), np.array([*energy[:, :2].mean(0), energy[0, 4]]) / of_input)
     assert row["state_energy"][0] == pytest.approx(row["state_energy_raw"][0] / of_input)
     assert [row[name] for name in ("state_gain", "state_align", "state_temporal")] == [[None]] * 3
+
+
+@pytest.mark.parametrize("weights", BOTH)
+def test_the_autocovariance_of_the_inputs_foretells_the_energy(x64, weights):
+    """Against the double sum over powers of W, and as a layer against its own states over many correlated inputs."""
+    run = Run.drawn("dense", WIDTH, state_size=N, weights=weights)
+    system = run.module().system()
+    r = normals(STEPS, len(system.w), len(system.w))
+    r[0] = r[0] @ r[0].T
+    powers = [np.linalg.matrix_power(np.asarray(system.w), k) for k in range(STEPS)]
+    lagged = lambda tau: r[tau] if tau >= 0 else r[-tau].T  # noqa: E731
+    terms = [[np.trace(powers[k] @ lagged(l - k) @ powers[l].T) for k in range(STEPS)] for l in range(STEPS)]
+    expected = [np.sum(np.array(terms)[:t, :t]) for t in (1, 2, 5)]
+    np.testing.assert_allclose(coloured_energy(system, jnp.asarray(r), (1, 2, 5)), expected, rtol=1e-12)
+    white = normals(20_000, STEPS + 1, WIDTH)
+    u = (white[:, :-1] + white[:, 1:]) / np.sqrt(2)
+    found = jax.jit(lambda u: run.module()(u, probe=(1, 3, 6))[2])(jnp.asarray(u))
+    np.testing.assert_allclose(found["coloured_t"], found["energy_t"], rtol=0.05)
+    assert abs(found["energy_t"][-1] / found["white_t"][-1] - 1) > 0.1
 
 
 DRAWS, ORDER, LONGEST = 2000, 16, 7

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from scans import DiagonalSystem
-from scans.autocovariance import autocovariance, stationary_energy
+from scans.autocovariance import autocovariance, cross_covariance, stationary_energy
 from scans.energy import diagonal_energy
 from theory.diagonal import aligned_energy, coloured_energy
 
@@ -33,6 +33,17 @@ def test_it_is_the_mean_over_all_pairs(x64):
         for sequence, valid in zip(w, MASK, strict=True):
             kept = sequence[valid]
             pairs += [kept[s] * kept[s - tau].conj() for s in range(tau, len(kept))]
+        np.testing.assert_allclose(found[tau], np.mean(pairs, axis=0), atol=1e-14)
+
+
+def test_between_coordinates_as_well(x64):
+    w = increments().real
+    found = cross_covariance(jnp.asarray(w), jnp.asarray(MASK))
+    for tau in range(STEPS):
+        pairs = []
+        for sequence, valid in zip(w, MASK, strict=True):
+            kept = sequence[valid]
+            pairs += [np.outer(kept[s], kept[s - tau]) for s in range(tau, len(kept))]
         np.testing.assert_allclose(found[tau], np.mean(pairs, axis=0), atol=1e-14)
 
 

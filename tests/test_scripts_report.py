@@ -16,6 +16,7 @@ from configs import pixels, speech_commands
 from scripts.report import charts, settings, stability
 from scripts.report.published import ARENA, five_task_mean, published, six_task_mean
 from scripts.report.runs import read_runs
+from training.writers import MetricsLog, read_metrics
 
 WITHOUT_JAX = "import sys; sys.modules.update(dict.fromkeys(('jax', 'flax', 'orbax', 'ml_dtypes')))"
 PROGRAM = f"{WITHOUT_JAX}; import runpy; runpy.run_module('scripts.report', run_name='__main__')"
@@ -157,6 +158,19 @@ def test_energies_over_time_of_any_probe(runs):
     assert {row["step"] for row in lines} == {"0", "10"}
     titles = [chart.title for figure in charts.all_figures(found, at=19) for row in figure.rows for chart in row]
     assert any(title.endswith("at step 10") for title in titles)
+
+
+def test_a_theory_that_is_not_finite_is_left_out(tmp_path):
+    write_run(tmp_path / "run", "task=listops,layer=rotrnn", {0: 0.5}, energies=1)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    rows = read_metrics(metrics)
+    metrics.unlink()
+    with MetricsLog(metrics, None) as log:
+        for row in rows:
+            log.write(row | ({"state_white_t": [[1.0, np.inf, np.nan]]} if "state_white_t" in row else {}))
+    found = settings.settings_of(read_runs([tmp_path])[0])[0]
+    lines = list(csv.DictReader(stability.over_time_csv(found).splitlines()))
+    assert {line["t"]: line["white"] for line in lines} == dict(zip(map(str, TIMES), ("1.0", "", ""), strict=True))
 
 
 def test_what_is_missing_is_said(report, runs):

@@ -21,9 +21,9 @@ stationary energy that a zero start reaches (1 for a stationary start). gain x a
 state_energy x sum g_h(0) s_h / sum g_h(0), exactly.
 
 A layer whose energy does not split this way (MRU: E_h the mean of |S_t^h|_F^2, g_h = n, s_h = 1; dense: E_h the mean of
-|x_i|^2 over time, g_h = |B_i|^2, what one white input brings, s_h = 1) has null for the last four, state_coloured_t
-and, but for dense, state_white_t; one without a state has null for all. What a layer logs besides (MRU: max_element,
-max_log_norm, log10_cond) stands under its own name.
+|x_i|^2 over time, g_h = |B_i|^2, what one white input brings, s_h = 1) has null for the last four and, but for
+dense, for state_white_t and state_coloured_t; one without a state has null for all. What a layer logs besides (MRU:
+max_element, max_log_norm, log10_cond) stands under its own name.
 """
 
 from typing import Any
@@ -103,14 +103,12 @@ def _layer(found: dict[str, Any], ref: EnergyRef | None, lengths: np.ndarray, ti
         "state_energy_drift": np.log10(energy.sum() / ref.energy.sum()),
         "state_energy_t": found["energy_t"] / ref.gain.sum(),
     }
-    if "white_t" in found:
-        size["state_white_t"] = found["white_t"] / ref.gain.sum()
+    size |= {f"state_{name}": found[name] / ref.gain.sum() for name in ("white_t", "coloured_t") if name in found}
     if "gain_align" not in found:
         return size | own
     aligned = found["gain_align"]
     reached = -np.expm1(2 * found["log_decay"] * np.asarray(times)[:, None])
     split = {
-        "state_coloured_t": found["coloured_t"] / ref.gain.sum(),
         "state_white_t": reached @ gain / ref.gain.sum(),
         "state_gain": gain.sum() / ref.gain.sum(),
         "state_gain_max": (gain / ref.gain).max(),

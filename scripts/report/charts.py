@@ -92,7 +92,7 @@ def _over_training(name: str, title: str, group: Sequence[Setting]) -> list[Figu
 
 
 def _over_time(name: str, title: str, group: Sequence[Setting], at: int | None) -> list[Figure]:
-    """Two rows: at step 0 with the law of the initial decays, at the last probe up to `at` with the trained ones."""
+    """Two rows: at step 0 with the law of the initial decays, and at the last probe up to `at`."""
     found, deepest = [], _deepest(group)
     colours = figures.sequential(deepest)
     keys = [
@@ -107,11 +107,11 @@ def _over_time(name: str, title: str, group: Sequence[Setting], at: int | None) 
         last = [_energy_t(setting, end, colours, f"at step {end:,}") for setting, end in zip(part, ends, strict=True)]
         caption = (
             f"State energy at the t-th step of a sequence, {title}: geometric mean over seeds (thin: each seed), a "
-            "colour a layer, in units of the design value. Dashed, what theory says under white input: above the law "
-            "of the initial decays (zero start: the mean of 1 - γ^(2t) over the ring or range; where it has no closed "
-            "form, that of the drawn parameters), below of the trained parameters of each layer, Σ g (1 - |λ|^(2t)) "
-            "over the initial Σ g. Dotted, what the parameters of that step give under stationary input of the "
-            "autocovariance measured in it: what is left between it and the curve is input that changes over time."
+            "colour a layer, in units of the design value. Dashed, what the parameters of that step give under white "
+            "input, Σ g (1 - |λ|^(2t)) over the initial Σ g; in black the law from which the decays were drawn (zero "
+            "start: the mean of 1 - γ^(2t) over the ring or range), where it has a closed form. Dotted, what they give "
+            "under stationary input of the autocovariance measured in it: what is left between that and the curve is "
+            "input that changes over time."
         )
         more = f"_{start // COLUMNS + 1}" if len(group) > COLUMNS else ""
         found.append(Figure(f"energy_time_{name}{more}", caption, [first, last], keys))
@@ -126,7 +126,7 @@ def _energy_t(setting: Setting, step: int, colours: Sequence[str], when: str) ->
         for quantity in ("state_energy_t", "state_white_t", "state_coloured_t"):
             curves = [of_layers(row, quantity)[layer] for row in found if layer in of_layers(row, quantity)]
             white, coloured = quantity == "state_white_t", quantity == "state_coloured_t"
-            if not curves or (white and theory):
+            if not curves:
                 continue
             mean = [geometric([curve[k] for curve in curves]) for k in range(len(times))]
             lines += [] if white or coloured else [Line("", times, curve, colour, thin=True) for curve in curves]

@@ -119,7 +119,7 @@ def over_time_csv(settings: Sequence[Setting], at: int | None = None) -> str:
                 for layer, energies in of_layers(row, "state_energy_t").items():
                     white, coloured = (curves.get(layer, [""] * len(times)) for curves in theory)
                     lines += [
-                        [*_place(setting), seed, layer + 1, row["step"], t, _finite(e), w, c, l]
+                        [*_place(setting), seed, layer + 1, row["step"], t, *map(_finite, (e, w, c)), l]
                         for t, e, w, c, l in zip(times, energies, white, coloured, laws, strict=True)
                     ]
     return _csv(lines)
@@ -129,8 +129,8 @@ def _place(setting: Setting) -> tuple[str, str, str]:
     return setting.first.task, setting.first.facts.get("data_sha256", ""), setting.label
 
 
-def _finite(value: float) -> float | str:
-    return value if math.isfinite(value) else ""
+def _finite(value: float | str) -> float | str:
+    return value if value == "" or math.isfinite(float(value)) else ""
 
 
 def _csv(lines: Sequence[Sequence[object]]) -> str:
