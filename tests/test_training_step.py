@@ -330,7 +330,7 @@ import test_training_step as here
 from training.mesh import make_mesh, place, place_batch, share_of, split_seeds
 assert len(jax.devices()) == 4
 mesh = make_mesh(here.BATCH, "batch")
-program, step = here.dropping("rotrnn", here.SEEDS)
+program, step = here.dropping("lru", here.SEEDS)
 state = here.fresh(program.config)[1]
 state, share = place(state, split_seeds(mesh)), share_of(mesh, len(here.SEEDS), here.BATCH)
 for i in range(here.STEPS):
