@@ -1,9 +1,10 @@
 """Copies the rows of a metrics.jsonl to TensorBoard or wandb: in a process beside a run, or later.
 
-`training.mirrors` starts it as `python -m training.mirroring KIND WORKDIR FOLDER`; it ends soon after its stdin does. A
-mirror is made from the whole record each time, so that after a kill it has every step once. A number has one name there,
-whatever the run: SPLIT/NAME/seedS, or SPLIT/NAME/layerL/seedS for a list over layers (both as the record counts them),
-and SPLIT/NAME for the mean over the seeds that are finite. Lists over time are left out, and steps that a kill has cut.
+`training.mirrors` starts it as `python -m training.mirroring KIND WORKDIR FOLDER PATIENCE`; it ends soon after its
+stdin does. A mirror is made from the whole record each time, so that after a kill it has every step once. A number has
+one name, whatever the run: SPLIT/NAME/seedS, or SPLIT/NAME/layerL/seedS for a list over layers (both as the record
+counts them), and SPLIT/NAME for the mean over the seeds that are finite. Lists over time are left out, and so are steps
+that a kill has cut.
 """
 
 import contextlib
@@ -16,19 +17,29 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from training.files import write_atomically
 from training.folders import CONFIG, METRICS
 from training.writers import Follower
 
 TENSORBOARD, WANDB, UPLOAD = "tensorboard", "wandb", "upload"
-PATIENCE = {TENSORBOARD: 10, WANDB: 10, UPLOAD: 60}
-"""Seconds without any progress after which a mirror whose run is over is given up."""
+ENVIRONMENT = {
+    "WANDB_ERROR_REPORTING": "false",
+    "WANDB_INIT_TIMEOUT": "30",
+    "WANDB_MODE": "offline",
+    "WANDB_PROJECT": "linrec",
+    "WANDB_SILENT": "true",
+}
+"""What wandb reads, unless the user has set it."""
+TRIES = 30
+"""Seconds within which the service should know what it was sent."""
 
 RUN_ID = "run_id"
+NICENESS = 10
 GONE = 1
 
 SECONDS_BETWEEN_LOOKS = 1.0
@@ -137,14 +148,13 @@ class TensorBoard:
 class Wandb:
     """A run of wandb: offline, in a folder `wandb` of the run, unless $WANDB_MODE says otherwise.
 
-    Its id is kept in that folder. An offline run replaces the one before; online, steps that the service has are left
-    out.
+    An offline run replaces the one before; online, steps that the service has are left out.
     """
 
     def __init__(self, workdir: Path, folder: Path) -> None:
         for path in folder.glob(f"*run-*-{run_id(workdir)}"):
             shutil.rmtree(path)
-        self._run = _begun(workdir, folder.parent, os.environ.get("WANDB_MODE", "offline"))
+        self._run = _begun(workdir, folder.parent)
 
     def write(self, step: int, seconds: float, scalars: dict[str, float]) -> None:
         if step >= self._run.starting_step:
@@ -160,32 +170,36 @@ class Upload(Wandb):
     """The same run on the service; nothing in its folder changes but for the id, if there was none."""
 
     def __init__(self, workdir: Path, folder: Path) -> None:
-        self._run = _begun(workdir, folder, "online")
+        self._run, self._last = _begun(workdir, folder, "online"), -1
+
+    def write(self, step: int, seconds: float, scalars: dict[str, float]) -> None:
+        super().write(step, seconds, scalars)
+        self._last = step
+
+    def close(self) -> None:
+        """Raises RuntimeError if the service has not kept all rows, of which wandb says nothing."""
+        import wandb
+
+        super().close()
+        there = wandb.Api().run(self._run.path)
+        for _ in range(TRIES):
+            if there.lastHistoryStep >= self._last:
+                return
+            time.sleep(1)
+        raise RuntimeError(f"the service has no rows of step {self._last}, its last is {there.lastHistoryStep}")
 
 
-def _begun(workdir: Path, folder: Path, mode: str) -> Any:
+def _begun(workdir: Path, folder: Path, mode: Literal["online"] | None = None) -> Any:
     """The run of wandb for the run in `workdir`; its files lie in `folder`/wandb."""
     import wandb
 
-    settings = wandb.Settings(
-        console="off",
-        disable_code=True,
-        disable_git=True,
-        init_timeout=30,
-        label_disable=True,
-        silent=True,
-        x_disable_machine_info=True,
-        x_disable_stats=True,
-    )
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    settings = wandb.Settings(console="off", disable_code=True, disable_git=True, x_disable_stats=True)
+    config = json.loads((workdir / CONFIG).read_text())["config"]
+    name = os.environ.get("WANDB_NAME", workdir.name)
     return wandb.init(
-        project=os.environ.get("WANDB_PROJECT", "linrec"),
-        id=run_id(workdir),
-        name=os.environ.get("WANDB_NAME", workdir.name),
-        config=json.loads((workdir / CONFIG).read_text())["config"],
-        dir=folder,
-        mode=mode,
-        resume="allow",
-        settings=settings,
+        config=config, dir=folder, id=run_id(workdir), mode=mode, name=name, resume="allow", settings=settings
     )
 
 
@@ -216,20 +230,24 @@ def follow(workdir: Path, mirror: Mirror, over: threading.Event, progress: Calla
     mirror.close()
 
 
-def main(kind: str, workdir: Path, folder: Path) -> int:
-    """Copies into `folder`. Returns the exit code: 0, or a last line on stderr that says why not. SIGALRM ends one that does not get on."""
+def main(kind: str, workdir: Path, folder: Path, patience: int) -> int:
+    """Copies into `folder`. Returns the exit code: 0, or 1 after a last line on stderr that says why.
+
+    patience: for how many seconds the process may not get on once its stdin has ended, before SIGALRM ends it. When it
+    does get on then, it says so on stdout.
+    """
     heard, over = os.dup(1), threading.Event()
     os.dup2(2, 1)  # whatever prints here, its processes included, does it into the log
-    os.nice(10)
+    os.nice(max(0, NICENESS - os.nice(0)))
 
     def wait() -> None:
         sys.stdin.buffer.read()
-        signal.alarm(PATIENCE[kind])
+        signal.alarm(patience)
         over.set()
 
     def progress() -> None:
         if over.is_set():
-            signal.alarm(PATIENCE[kind])
+            signal.alarm(patience)
             with contextlib.suppress(BrokenPipeError):
                 os.write(heard, b".")
 
@@ -245,5 +263,5 @@ def main(kind: str, workdir: Path, folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    if code := main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])):
+    if code := main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])):
         os._exit(code)  # what wandb does at the end would wait for a service that is gone

@@ -17,11 +17,13 @@ from typing import Self
 from training.config import Mirrors
 from training.errors import ConfigError
 from training.folders import runs_below
-from training.mirroring import PATIENCE, TENSORBOARD, UPLOAD, WANDB
+from training.mirroring import TENSORBOARD, UPLOAD, WANDB
 
 LOG = "mirror.log"
 ROOT = Path(__file__).parent.parent
 
+PATIENCE = {TENSORBOARD: 20, WANDB: 20, UPLOAD: 60}
+"""Seconds after which a mirror that does not get on is given up, once its run is over."""
 REMEDY = {
     TENSORBOARD: "the same command makes it anew",
     WANDB: "train.py --sync uploads it later",
@@ -62,8 +64,8 @@ class Beside:
     def check(self) -> None:
         """Says which mirrors have ended before the run."""
         for kind, process in list(self._running.items()):
-            if process.has_ended():
-                self._gone(kind, self._running.pop(kind).finish())
+            if process.has_ended() and (why := self._running.pop(kind).finish()):
+                self._gone(kind, why)
 
     def close(self) -> None:
         """Waits until all is copied, for a mirror that does not get on no longer than its PATIENCE."""
@@ -88,8 +90,9 @@ class _Process:
         self._kind, self._log = kind, folder / LOG
         with self._log.open("wb") as log:
             # In a session of its own: Ctrl-C ends the run, and the mirror copies what was left.
+            arguments = kind, str(workdir.resolve()), str(folder.resolve()), str(PATIENCE[kind])
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "training.mirroring", kind, str(workdir.resolve()), str(folder.resolve())],
+                [sys.executable, "-m", "training.mirroring", *arguments],
                 cwd=ROOT,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -129,8 +132,8 @@ def upload(folder: Path) -> Iterator[str]:
     if not workdirs:
         raise ConfigError(f"--sync: there is no run in {folder}")
     for workdir in workdirs:
-        with tempfile.TemporaryDirectory(prefix="linrec_wandb_") as folder:
-            why = _Process(UPLOAD, workdir, Path(folder)).finish()
+        with tempfile.TemporaryDirectory(prefix="linrec_wandb_") as name:
+            why = _Process(UPLOAD, workdir, Path(name)).finish()
         if why:
             raise ConfigError(f"--sync: {workdir} was not uploaded ({why}): {REMEDY[UPLOAD]}")
         yield f"{workdir} is uploaded"
