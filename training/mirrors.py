@@ -49,27 +49,29 @@ class Beside:
       mirrors: which.
       workdir: the folder of the run, whose metrics.jsonl is open for writing.
       say: takes a line.
+
+    running: the processes by the name of the mirror.
     """
 
     def __init__(self, mirrors: Mirrors, workdir: Path, say: Callable[[str], None]) -> None:
         self._say = say
-        self._running: dict[str, _Process] = {}
+        self.running: dict[str, Process] = {}
         for kind in kinds(mirrors):
             try:
                 (workdir / kind).mkdir(exist_ok=True)
-                self._running[kind] = _Process(kind, workdir, workdir / kind)
+                self.running[kind] = Process(kind, workdir, workdir / kind)
             except OSError as error:
                 self._gone(kind, str(error))
 
     def check(self) -> None:
         """Says which mirrors have ended before the run."""
-        for kind, process in list(self._running.items()):
-            if process.has_ended() and (why := self._running.pop(kind).finish()):
+        for kind, process in list(self.running.items()):
+            if process.has_ended() and (why := self.running.pop(kind).finish()):
                 self._gone(kind, why)
 
     def close(self) -> None:
         """Waits until all is copied, for a mirror that does not get on no longer than its PATIENCE."""
-        for kind, process in self._running.items():
+        for kind, process in self.running.items():
             if why := process.finish():
                 self._gone(kind, why)
 
@@ -83,7 +85,7 @@ class Beside:
         self._say(f"the {kind} mirror is gone ({why}), the run is not: {REMEDY[kind]}")
 
 
-class _Process:
+class Process:
     """One mirror: what it makes and what it prints lies in `folder`."""
 
     def __init__(self, kind: str, workdir: Path, folder: Path) -> None:
@@ -99,6 +101,10 @@ class _Process:
                 stderr=log,
                 start_new_session=True,
             )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def has_ended(self) -> bool:
         return self._process.poll() is not None
@@ -133,7 +139,7 @@ def upload(folder: Path) -> Iterator[str]:
         raise ConfigError(f"--sync: there is no run in {folder}")
     for workdir in workdirs:
         with tempfile.TemporaryDirectory(prefix="linrec_wandb_") as name:
-            why = _Process(UPLOAD, workdir, Path(name)).finish()
+            why = Process(UPLOAD, workdir, Path(name)).finish()
         if why:
             raise ConfigError(f"--sync: {workdir} was not uploaded ({why}): {REMEDY[UPLOAD]}")
         yield f"{workdir} is uploaded"
