@@ -6,10 +6,9 @@ import os
 import statistics
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from training.folders import CONFIG, METRICS
 from training.writers import Follower
@@ -30,12 +29,10 @@ LOCKS = Path("/proc/locks")
 Row = dict[str, Any]
 
 
-@dataclass
-class Sizes:
-    """Of a config.json: updates, seeds, and the inputs that all seeds read for one update."""
+class Sizes(NamedTuple):
+    """Of a config.json: updates, and the time steps that all seeds read for one; 0 in a file that does not say it."""
 
     steps: int
-    seeds: tuple[int, ...]
     inputs: int
 
 
@@ -96,7 +93,7 @@ class Watched:
             self._score(),
             self._energies(),
             f"{rate:.3g}" if rate else "",
-            f"{rate * self._sizes.inputs:,.0f}" if rate else "",
+            f"{rate * self._sizes.inputs:,.0f}" if rate and self._sizes.inputs else "",
             str(timedelta(seconds=round((self._sizes.steps - step) / rate))) if rate and going else "",
         )
 
@@ -134,8 +131,8 @@ class Watched:
 
 def _sizes(record: Row) -> Sizes:
     config = record["config"]
-    seeds, batch = tuple(config["seeds"]), config["train"]["batch_size"]
-    return Sizes(config["train"]["steps"], seeds, len(seeds) * batch * record["steps_per_record"])
+    records = len(config["seeds"]) * config["train"]["batch_size"]
+    return Sizes(config["train"]["steps"], records * record.get("steps_per_record", 0))
 
 
 def _numbers(values: Iterable[float | None], digits: int = 4) -> str:

@@ -47,7 +47,14 @@ class Service(ThreadingHTTPServer):
         tail, summary = ([rows[-1]], rows[-1]) if rows else ([], {})
         counts = {"historyLineCount": len(rows), "logLineCount": 0, "eventsLineCount": 0}
         texts = {"historyTail": json.dumps([json.dumps(row) for row in tail]), "eventsTail": "[]", "config": "{}"}
-        return {"id": name, "name": name, "summaryMetrics": json.dumps(summary), "wandbConfig": '{"t": 1}', **counts, **texts}
+        return {
+            "id": name,
+            "name": name,
+            "summaryMetrics": json.dumps(summary),
+            "wandbConfig": '{"t": 1}',
+            **counts,
+            **texts,
+        }
 
     def store(self, run: str, files: dict[str, Any]) -> None:
         """Rows from an offset on, as the service puts a file together from its parts."""
