@@ -16,7 +16,7 @@ import time
 import numpy as np
 import pytest
 from commands import ROOT, TINY, assert_refused, call
-from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
 from wandb_server import service
 
 from scripts.kill_test import differ
