@@ -20,7 +20,7 @@ from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttribut
 from wandb_server import service
 
 from scripts.kill_test import differ
-from training import loop, mirrors
+from training import mirrors
 from training.config import Mirrors
 from training.mirroring import Steps, TensorBoard, follow, run_id, scalars
 from training.mirrors import Beside
@@ -269,12 +269,6 @@ def test_a_folder_that_cannot_be_written_is_said(workdir):
     (line,) = mirrored(workdir, Mirrors.TENSORBOARD)
     assert line.startswith("the tensorboard mirror is gone (")
     assert "File exists" in line
-
-
-def test_only_the_first_of_several_processes_has_mirrors(tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "is_first", lambda: False)
-    assert call("train.py", TINY, f"--workdir={tmp_path / 'run'}", "--config.mirrors=both").code == 0
-    assert not (tmp_path / "run").exists()
 
 
 def uploaded(folder, *more):
