@@ -167,10 +167,14 @@ def test_it_refreshes_until_it_is_interrupted(tmp_path):
     with subprocess.Popen([sys.executable, "-c", QUICKLY, tmp_path], cwd=ROOT, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         seen = b""
-        while seen.count(b"\x1b[2F\x1b[J") < 2:
-            seen += os.read(ours, 4096)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
+        try:
+            while seen.count(b"\x1b[2F\x1b[J") < 2:
+                seen += os.read(ours, 4096)
+                assert len(seen) < 100_000
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 130
+        finally:
+            process.kill()
     os.close(ours)
     assert seen.startswith(b"\x1b[Jrun ")
 
