@@ -2,7 +2,8 @@
 
     python train.py --config=configs/lra.py:task=listops,layer=rotrnn --workdir=runs/listops
 
-`--print` shows the resolved config, the parameters and the data that are needed, and stops.
+`--print` shows the resolved config, the parameters and the data that are needed, and stops. `--sync` uploads the runs
+in and below --workdir to wandb, whether they had such a mirror or not, and stops.
 """
 
 import sys
@@ -24,11 +25,19 @@ flags.DEFINE_string("coordinator", None, "HOST:PORT of process 0, where nothing 
 flags.DEFINE_integer("processes", None, "How many there are.")
 flags.DEFINE_integer("process", None, "Which of them this is, from 0.")
 flags.DEFINE_bool("print", False, "Show what would be run, and stop.")
+flags.DEFINE_bool("sync", False, "Upload the runs in --workdir to wandb, from their metrics.jsonl, and stop.")
 
 
 def main(argv: Sequence[str]) -> None:
     """Flags -> one call."""
     cli.parse(argv)
+    if FLAGS.sync:
+        from training.mirrors import upload
+
+        cli.require(FLAGS, "workdir")
+        for line in upload(cli.folder(FLAGS.workdir)):
+            print(line)
+        return
     cli.require(FLAGS, "config", *([] if FLAGS.print else ["workdir"]))
     processes = FLAGS.coordinator, FLAGS.processes, FLAGS.process
     if FLAGS.distributed or processes != (None,) * 3:

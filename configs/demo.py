@@ -83,6 +83,7 @@ def get_config(argument: str | None = None) -> ConfigDict:
             "mesh": {**MESH},
             "on_nonfinite": "stop",
             "compile_cache": "",
+            "mirrors": "none",
             "published": "",
         }
     )

@@ -94,6 +94,7 @@ def _config(task: str, layer: str, row: Row, seeds: tuple[int, ...], choices: di
         "mesh": {**MESH},
         "on_nonfinite": "stop",
         "compile_cache": "",
+        "mirrors": "none",
         "published": row["published"],
     }
 

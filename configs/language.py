@@ -127,6 +127,7 @@ def language_config(task: str, model: Model, training: dict, choices: dict) -> d
         "mesh": {**MESH},
         "on_nonfinite": "continue",
         "compile_cache": "",
+        "mirrors": "none",
         "published": "",
     }
 

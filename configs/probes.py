@@ -89,6 +89,7 @@ def one_block(task: str, layer: tuple[str, dict], width: int, steps: int, measur
             "mesh": {**MESH},
             "on_nonfinite": "continue",
             "compile_cache": "",
+            "mirrors": "none",
             "published": "",
         }
     )

@@ -26,6 +26,7 @@ FLAGS = {
     "workdir",
     "data_dir",
     "print",
+    "sync",
     "split",
     "checkpoint",
     "step_rescale",

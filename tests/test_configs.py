@@ -334,4 +334,4 @@ def test_every_family_can_be_told_how_to_use_a_machine(family):
     """A flag changes only a key that is there."""
     config = family.get_config()
     assert set(config["train"]) > set(layers.TRAIN)
-    assert (config["model"]["precision"], config["compile_cache"]) == ("float32", "")
+    assert (config["model"]["precision"], config["compile_cache"], config["mirrors"]) == ("float32", "", "none")

@@ -33,10 +33,10 @@ ONE_HOME = {
     "tensorflow_datasets": {"data.store"},
     "array_record": {"data.store"},
     "matplotlib": {"scripts.figures"},
-    "wandb": set(),
-    "tensorboardX": set(),
+    "wandb": {"training.mirroring"},
+    "tensorboardX": {"training.mirroring"},
 }
-"""Libraries with one home outside of tests; an empty set: none yet."""
+"""Libraries with one home outside of tests."""
 
 NO_FLAX, NO_JAX = {"linalg", "scans", "data"}, {"configs"}
 LONGEST_FILE, LONGEST_FUNCTION = 400, 80

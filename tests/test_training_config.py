@@ -122,7 +122,7 @@ def test_a_key_that_an_older_file_lacks_takes_its_default():
         del older["optim"][key]
     for key in ("accumulate", "remat", "profile"):
         del older["train"][key]
-    del older["compile_cache"]
+    del older["compile_cache"], older["mirrors"]
     newer = from_config_dict(older)
     assert {key: value for key, value in flat(newer).items() if value != flat(config)[key]} == {"published": ""}
     assert flat(newer)["model.options.output_init"] == "by_init"

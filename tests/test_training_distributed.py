@@ -43,9 +43,11 @@ def assert_close(found, expected, tolerance):
 
 
 def test_two_processes_train_as_one(tmp_path, monkeypatch):
-    first, second = two_processes((tmp_path / "run", tmp_path / "other"))
+    (tmp_path / "other").mkdir()
+    first, second = two_processes((tmp_path / "run", tmp_path / "other"), "--config.mirrors=tensorboard")
     assert (first.code, second.code) == (0, 0), (first, second)
-    assert not (tmp_path / "other").exists()
+    assert list((tmp_path / "other").iterdir()) == []
+    assert len(list((tmp_path / "run" / "tensorboard").glob("events*"))) == 1
     assert "step" not in second.out
     assert "step 12: validation accuracy" in first.out
     assert sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == ["12", "8"]

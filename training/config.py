@@ -30,6 +30,15 @@ class OnNonFinite(Choice):
     CONTINUE = "continue"
 
 
+class Mirrors(Choice):
+    """Where the rows of metrics.jsonl are copied to while a run writes them, see `training.mirrors`."""
+
+    NONE = "none"
+    TENSORBOARD = "tensorboard"
+    WANDB = "wandb"
+    BOTH = "both"
+
+
 @dataclass(frozen=True)
 class DataConfig:
     """length_window, limit, choices, partial, steps: see `data.spec.DataRequest`; (), 0 and {} are none.
@@ -161,6 +170,7 @@ class ExperimentConfig:
     train: TrainConfig
     on_nonfinite: OnNonFinite = OnNonFinite.STOP
     compile_cache: str = ""
+    mirrors: Mirrors = Mirrors.NONE
     published: str = ""
     mesh: MeshConfig = MeshConfig()
     schema: int = field(default=SCHEMA)

@@ -19,7 +19,7 @@ from data.prepared import Opened, open_data, open_task, smoke_data, smoke_task
 from data.spec import TaskKind, TaskSpec
 from training import checkpoint
 from training.compiled import compile_cache
-from training.config import ExperimentConfig, OnNonFinite
+from training.config import ExperimentConfig, Mirrors, OnNonFinite
 from training.cost import model_facts, record_peak
 from training.distributed import agreed, copied, is_first, together, told
 from training.errors import NonFiniteError, PreemptedError
@@ -37,6 +37,7 @@ from training.mesh import (
     split_seeds,
     using,
 )
+from training.mirrors import Beside
 from training.optim import parameter_table
 from training.probe import probe_batch, probe_lengths, probe_rows, probe_times
 from training.profile import FOLDER, Profile
@@ -154,7 +155,10 @@ class Run:
             parameter_table(self.program.abstract_params, config.model.layers, config.optim.groups, config.optim.decay)
         )
         self.log.say(self.train_step.table)
-        with MetricsLog(self.workdir / METRICS, start or None) if is_first() else Nowhere() as self.metrics:
+        with (
+            MetricsLog(self.workdir / METRICS, start or None) if is_first() else Nowhere() as self.metrics,
+            Beside(config.mirrors if is_first() else Mirrors.NONE, self.workdir, self.log.say) as self.mirrors,
+        ):
             self._repaired(self.metrics.repairs)
             if start == config.train.steps:
                 self.log.say(f"finished already: {start} steps in {self.workdir}")
@@ -256,6 +260,7 @@ class Run:
         tokens = {"tokens": step * batch_size * task.length} if task.kind is TaskKind.LANGUAGE else {}
         seconds = round(time.monotonic() - self.began, 3)
         self.metrics.write({"step": step, "seed": seed, "split": split, **tokens, **values, **data, "seconds": seconds})
+        self.mirrors.check()
 
     def _evaluate(self, state: TrainState, step: int) -> TrainState:
         """Validation of all seeds; keeps each one's best."""

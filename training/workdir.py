@@ -16,14 +16,12 @@ import jax
 from training.config import SCHEMA, ExperimentConfig, flat, from_config_dict, to_plain
 from training.errors import ConfigError
 from training.files import write_json
+from training.folders import CHECKPOINTS, CONFIG, METRICS
 
-CONFIG = "config.json"
-METRICS = "metrics.jsonl"
 RESULTS = "results.json"
 LOG = "train.log"
-CHECKPOINTS = "checkpoints"
 
-MAY_DIFFER = {"on_nonfinite", "compile_cache", "train.profile", "mesh.batch", "mesh.seeds", "mesh.sequence"}
+MAY_DIFFER = {"on_nonfinite", "compile_cache", "mirrors", "train.profile", "mesh.batch", "mesh.seeds", "mesh.sequence"}
 """Keys that a resumed run may change: they change no number of a step, but by rounding."""
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "ml_collections", "tensorflow-datasets")

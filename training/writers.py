@@ -9,17 +9,18 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 
 from training.files import write_atomically
 
 SECONDS_BETWEEN_LINES = 5.0
+BYTES_OF_A_BATCH = 2**20
 
 
 class MetricsLog:
@@ -83,10 +84,56 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
       OSError: the file is missing or unreadable.
     """
     rows, _ = _intact_lines(path.read_bytes(), path.name)
-    return [
-        {name: _with_nan(value) if name in row.get("nonfinite", ()) else value for name, value in row.items()}
-        for _, row in rows
-    ]
+    return [_values(row) for _, row in rows]
+
+
+class Follower:
+    """Reads the rows of a ``metrics.jsonl`` while a run writes it, each once.
+
+    Args:
+      path: the file, which may not be there yet.
+      look_back: at how many bytes before its end to begin; None begins at its start.
+    """
+
+    def __init__(self, path: Path, look_back: int | None = None) -> None:
+        self._path, self._look_back = path, look_back
+        self._file: tuple[int, int] | None = None
+        self._offset = 0
+
+    def batches(self) -> Iterator[tuple[bool, list[dict[str, Any]]]]:
+        """Whether the file is another one than before, as after a resume, and then its rows since the last call.
+
+        The last line is left for the next call until it is complete; damaged lines are left out, as by
+        ``read_metrics``. What is read at once is limited, so that a large file is many batches.
+
+        Raises:
+          OSError: the file cannot be read.
+        """
+        try:
+            file = self._path.open("rb")
+        except FileNotFoundError:
+            return
+        with file:
+            afresh = self._found(os.fstat(file.fileno()))
+            while lines := self._lines(file):
+                rows = [row for line in lines if (row := _row(line)) is not None]
+                yield afresh, [_values(row) for row in rows]
+                afresh = False
+
+    def _found(self, stat: os.stat_result) -> bool:
+        if self._file == (stat.st_dev, stat.st_ino) and stat.st_size >= self._offset:
+            return False
+        self._file = stat.st_dev, stat.st_ino
+        self._offset = 0 if self._look_back is None else max(0, stat.st_size - self._look_back)
+        return True
+
+    def _lines(self, file: BinaryIO) -> list[bytes]:
+        """The complete lines that come next, as many as a batch holds."""
+        file.seek(self._offset)
+        content = file.read(BYTES_OF_A_BATCH) + file.readline()
+        whole = content.rfind(b"\n") + 1
+        self._offset += whole
+        return content[:whole].split(b"\n")[:-1]
 
 
 def damage(path: Path) -> tuple[str, ...]:
@@ -117,6 +164,11 @@ def _row(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return row if isinstance(row, dict) and isinstance(row.get("step"), int) else None
+
+
+def _values(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with the NaN back."""
+    return {name: _with_nan(value) if name in row.get("nonfinite", ()) else value for name, value in row.items()}
 
 
 def _refuse(constant: str) -> None:

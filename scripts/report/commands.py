@@ -21,7 +21,7 @@ NAMES = {
     "mlp": "MLP",
 }
 
-NO_MATTER = {"seeds", "schema", "published", "on_nonfinite", "compile_cache", "train.profile"}
+NO_MATTER = {"seeds", "schema", "published", "on_nonfinite", "compile_cache", "mirrors", "train.profile"}
 NO_MATTER |= {"mesh.batch", "mesh.seeds", "mesh.sequence"}
 """Keys that are no part of a setting."""
 MEASURING = {

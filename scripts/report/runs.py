@@ -1,18 +1,17 @@
 """The folders of runs, read without jax."""
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from training.errors import ConfigError
+from training.folders import CONFIG, METRICS, runs_below
 from training.writers import damage, read_metrics
 
-CONFIG, METRICS, RESULTS, COST = "config.json", "metrics.jsonl", "results.json", "cost.json"
+RESULTS, COST = "results.json", "cost.json"
 SCHEMA = 2
-NOT_RUNS = {"checkpoints", "compiled"}
 
 Row = dict[str, Any]
 
@@ -69,11 +68,7 @@ def read_runs(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
 def _found(folder: Path) -> Iterator[Path]:
     if not folder.is_dir():
         raise ConfigError(f"{folder}: there is no such folder")
-    for here, inner, files in os.walk(folder):
-        if CONFIG in files:
-            inner.clear()
-            yield Path(here)
-        inner[:] = sorted(name for name in inner if name not in NOT_RUNS and not name.startswith("."))
+    return runs_below(folder)
 
 
 def _read(folder: Path) -> Run:
