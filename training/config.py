@@ -151,7 +151,8 @@ class ExperimentConfig:
     """One run: all its seeds train together in one program.
 
     compile_cache: a folder for compiled programs, which later runs take from there; "" leaves it to
-    $JAX_COMPILATION_CACHE_DIR.
+    $JAX_COMPILATION_CACHE_DIR. init_from: a folder of a run whose weights this one starts from, "" for drawn ones;
+    init_checkpoint: best, last or a step of it; see `training.inherit`.
     """
 
     seeds: tuple[int, ...]
@@ -162,6 +163,8 @@ class ExperimentConfig:
     on_nonfinite: OnNonFinite = OnNonFinite.STOP
     compile_cache: str = ""
     published: str = ""
+    init_from: str = ""
+    init_checkpoint: str = "best"
     mesh: MeshConfig = MeshConfig()
     schema: int = field(default=SCHEMA)
 
