@@ -3,10 +3,10 @@
     python -m scripts.export --workdir=runs/listops --out=listops.safetensors
     python -m scripts.export --workdir=runs/listops --seed=1 --checkpoint=last --out=listops.npz
 
-Arrays have dotted names, `blocks.0.layer.nu_log`, and the bits of the checkpoint; the running averages of batch norm are
-`blocks.0.norm.mean` and `.var`. What they are stands beside them: config (JSON), schema, task, layer, seed, checkpoint,
-step, commit (of the code that trained them), data_sha256. It is the metadata of a .safetensors file, and one JSON text
-named `__metadata__` in a .npz file, which holds no pickle. No data are needed. A file that is there is not overwritten.
+Arrays have dotted names, `blocks.0.layer.nu_log`, and the bits of the checkpoint; the running averages of batch norm
+are `blocks.0.norm.mean` and `.var`. What they are stands beside them: config (JSON), schema, task, layer, seed,
+checkpoint, step, commit (of the code that trained them), data_sha256. It is the metadata of a .safetensors file, and
+one JSON text named `__metadata__` in a .npz file, which holds no pickle. No data are needed, no file is overwritten.
 
 Exit code 0: done. 2: refused, one line says why.
 """

@@ -5,11 +5,11 @@ import re
 import shlex
 
 import pytest
-from tests.smoke_run import train_quietly
 
 from configs import lra
 from scripts import export
 from scripts.equations import ROOT
+from tests.smoke_run import train_quietly
 from training import loading, predictions
 
 PAGE = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")

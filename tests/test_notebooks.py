@@ -27,7 +27,8 @@ def test_quickstart_runs_from_top_to_bottom(tmp_path, monkeypatch):
     NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(tmp_path)}}).execute()
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     said = "".join(output.text for output in outputs if output.output_type == "stream" and output.name == "stdout")
-    assert len(re.findall(r"^seed [01]: step \d+, accuracy \d+\.\d %, \d\.\d{3} nats a label$", said, re.MULTILINE)) == 2
+    scores = r"^seed [01]: step \d+, accuracy \d+\.\d %, \d\.\d{3} nats a label$"
+    assert len(re.findall(scores, said, re.MULTILINE)) == 2
     first, last = map(float, re.findall(r"^mean square error (\S+) -> (\S+)$", said, re.MULTILINE)[0])
     assert last < first / 5
     assert sum("image/png" in output.get("data", {}) for output in outputs) == 2

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
-from tests.smoke_run import smoke_config, train_quietly
 
 from scripts import export
+from tests.smoke_run import smoke_config, train_quietly
 from training import checkpoint, cli
 
 

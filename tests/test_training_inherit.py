@@ -6,9 +6,9 @@ import shutil
 import numpy as np
 import pytest
 from commands import assert_refused, call
-from tests.smoke_run import smoke_config, train_quietly
 from tiny import assert_same_bits
 
+from tests.smoke_run import smoke_config, train_quietly
 from training import checkpoint
 from training.errors import ConfigError, PreemptedError
 from training.loading import load_run

@@ -3,22 +3,26 @@
 import dataclasses
 import json
 import shutil
+from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tests.smoke_run import smoke_config, train_quietly
 
-from configs import lra, probes, shakespeare_char
 from data.errors import DataError
-from data.prepared import fixed_task
-from data.spec import NO_LABEL, DataRequest
+from data.prepared import Opened, fixed_task
+from data.spec import NO_LABEL, DataRequest, TaskKind
+from data.splits import MemorySplit
+from data.windows import Packing, evaluation_windows
+from tests.smoke_run import smoke_config, train_quietly
+from tests.tiny import TASK, tiny_config, tiny_split
 from training import checkpoint
 from training.errors import ConfigError
-from training.loading import load_run, opened
-from training.loop import load_data
+from training.loading import LoadedRun, load_run, opened
 from training.predictions import predict
 from training.results import score
+from training.state import initial_params_of_all, make_program
 from training.weights import read_saved
 
 
@@ -77,8 +81,9 @@ def test_a_checkpoint_of_another_model_is_refused(copy):
     record = json.loads((copy / "config.json").read_text())
     record["config"]["model"]["width"] = 8
     (copy / "config.json").write_text(json.dumps(record))
-    with pytest.raises(ConfigError, match=r"run holds another model: blocks/0/layer/B_im is \(16, 16\) there, \(16, 8\)"):
+    with pytest.raises(ConfigError) as refused:
         load_run(copy)
+    assert str(refused.value) == f"{copy} holds another model: blocks/0/layer/B_im is (16, 16) there, (16, 8) here"
 
 
 def test_a_seed_without_a_best_or_that_broke_later_is_said(folder, tmp_path):
@@ -102,47 +107,68 @@ def test_a_folder_is_opened_without_its_data(copy, tmp_path):
     assert fixed_task(DataRequest("sc35")) is None  # its statistics
 
 
-def text():
-    config = shakespeare_char.get_config("model=small_lru,seeds=0:2,smoke")
-    config.model.sublayers = ("lru", "mlp")
-    return config
+def test_predictions_add_up_to_the_results(folder):
+    recorded = score(folder, folder.parent, "val", "best")
+    for seed in (0, 1):
+        run = load_run(folder, seed)
+        found, values = predict(run, "val"), recorded["seeds"][str(seed)]
+        assert run.step == values["best_step"]
+        assert (found.predicted == found.label).mean() == values["accuracy"]
+        assert found.nats.mean() == pytest.approx(values["loss"], rel=1e-6)
+
+
+def windows():
+    """A text of windows of 8 tokens, the last one partial."""
+    stream = np.random.default_rng(0).integers(0, 6, 60).astype(np.uint8)
+    return evaluation_windows(lambda start, stop: stream[start:stop], np.array([0, 33, 60]), 8, Packing.SEPARATED)
+
+
+def pairs():
+    return Pairs(tiny_split(22))
+
+
+class Pairs(NamedTuple):
+    """Each record beside the next but ten, labelled by the first."""
+
+    split: MemorySplit
+
+    def __len__(self):
+        return 11
+
+    def gather(self, indices):
+        first, second = (self.split.gather(np.asarray(indices) + start) for start in (0, 11))
+        both = {key: np.stack([first[key], second[key]], 1) for key in ("inputs", "lengths")}
+        return both | {"labels": first["labels"]}
 
 
 KINDS = {
-    "one label": lambda: smoke_config("rotrnn"),
-    "a pair": lambda: lra.get_config("task=retrieval,layer=lru,depth=1,seeds=0:2,smoke"),
-    "some steps": lambda: probes.get_config("task=parity,layer=lru,seeds=0:2,smoke"),
-    "a text": text,
+    "one label": (TASK, lambda: tiny_split(21)),
+    "a pair": (dataclasses.replace(TASK, kind=TaskKind.PAIRS), pairs),
+    "a text": (dataclasses.replace(TASK, kind=TaskKind.LANGUAGE, length=8, classes=6), windows),
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_predictions_add_up_to_the_results(tmp_path, kind):
-    config = KINDS[kind]()
-    workdir = train_quietly(config, tmp_path / "run")
-    recorded = score(workdir, tmp_path, "val", "best")
-    split = load_data(load_run(workdir).config, tmp_path).splits["val"]
-    for seed in (0, 1):
-        run = load_run(workdir, seed)
-        found = predict(run, "val")
-        values = recorded["seeds"][str(seed)]
-        assert run.step == values["best_step"]
-        assert (found.predicted == found.label).mean() == pytest.approx(values["accuracy"], abs=1e-7)
-        assert found.nats.mean() == pytest.approx(values["loss"], rel=1e-6)
-        labels = split.gather(np.arange(len(split)))["labels"]
-        places = found.record if found.step is None else (found.record, found.step)
-        assert np.array_equal(labels[places], found.label)
-        assert len(found.label) == (labels != NO_LABEL).sum()
-        if found.logits is not None:
-            assert np.array_equal(found.logits.argmax(-1), found.predicted)
-        # The same from logits of some records alone, in float64.
-        few = split.gather([3, 5])
-        logits = np.asarray(run.logits(few["inputs"], few["lengths"]), np.float64)
-        every = np.log(np.exp(logits).sum(-1)) - np.take_along_axis(
-            logits, np.maximum(few["labels"], 0)[..., None], -1
-        ).squeeze(-1)
-        rows = np.isin(found.record, [3, 5])
-        assert np.allclose(found.nats[rows], every[few["labels"] != NO_LABEL], atol=1e-4)
+def test_there_is_one_row_for_every_label(monkeypatch, tmp_path, kind):
+    """Each is what the model says of that record alone, in float64; what fills up the last batch leaves no row."""
+    task, make = KINDS[kind]
+    config = tiny_config("lru", {"model.width": 4, "model.depth": 1, "model.options.state_size": 4})
+    program, split = make_program(config, task), make()
+    params = jax.tree.map(lambda leaf: leaf[0], initial_params_of_all(program))
+    run = LoadedRun(tmp_path, program, 0, 0, params, (None,), {"data_sha256": "a"}, "")
+    monkeypatch.setattr("training.predictions.load_data", lambda *_: Opened(task, {"val": split}, "a", {}))
+    assert len(split) % config.train.eval_batch_size
+    found, batch = predict(run), split.gather(np.arange(len(split)))
+    place = np.nonzero(batch["labels"] != NO_LABEL)
+    logits = np.asarray(run.logits(batch["inputs"], batch["lengths"]), np.float64)[place]
+    label = batch["labels"][place]
+    nats = np.log(np.exp(logits).sum(-1)) - logits[np.arange(len(label)), label]
+    assert np.array_equal(found.record, place[0])
+    assert found.step is None if len(place) == 1 else np.array_equal(found.step, place[1])
+    assert np.array_equal(found.label, label)
+    assert np.array_equal(found.predicted, logits.argmax(-1))
+    assert np.allclose(found.nats, nats, atol=1e-5)
+    assert found.logits is None if len(place) == 2 else np.allclose(found.logits, logits, atol=1e-5)
 
 
 def test_an_unknown_split_and_other_data_are_refused(copy):
