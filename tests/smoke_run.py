@@ -1,4 +1,4 @@
-"""Tiny runs, trained once for the tests of a module."""
+"""Runs of seconds, trained in this process."""
 
 from contextlib import redirect_stdout
 from io import StringIO
@@ -11,16 +11,24 @@ from tests.tiny import tiny_config
 from training.config import ExperimentConfig, from_config_dict
 from training.loop import train
 
+SMALL = {
+    "seeds": (0, 1),
+    "model.depth": 1,
+    "model.norm": "batch",
+    "train.steps": 4,
+    "train.eval_every": 2,
+    "train.checkpoint_every": 2,
+}
+
+
+def smoke_config(changes: dict[str, Any] | None = None) -> ExperimentConfig:
+    """An LRU with batch norm, seeds 0 and 1, four steps, checkpoints 2 and 4; `changes` by dotted key."""
+    return tiny_config("lru", SMALL | (changes or {}))
+
 
 def train_quietly(config: ConfigDict | ExperimentConfig, workdir: Path) -> Path:
-    """A finished run in `workdir`."""
+    """Trains to the end. Returns the folder."""
     checked = config if isinstance(config, ExperimentConfig) else from_config_dict(config)
     with redirect_stdout(StringIO()):
         train(checked, workdir, workdir.parent)
     return workdir
-
-
-def smoke_config(layer: str = "lru", changes: dict[str, Any] | None = None) -> ExperimentConfig:
-    """Seeds 0 and 1, depth 1, four steps, checkpoints 2 and 4; `changes` by dotted key."""
-    small = {"seeds": (0, 1), "model.depth": 1, "train.steps": 4, "train.eval_every": 2, "train.checkpoint_every": 2}
-    return tiny_config(layer, small | (changes or {}))

@@ -8,23 +8,16 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from scripts import export
-from tests.smoke_run import smoke_config, train_quietly
 from training import checkpoint, cli
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A run of two seeds with batch norm."""
-    return train_quietly(smoke_config("lru", {"model.norm": "batch"}), tmp_path_factory.mktemp("export") / "run")
-
-
 @pytest.fixture
-def command(folder, capsys):
+def command(trained, capsys):
     """flags -> exit code, stdout, stderr."""
 
     def run(*flags):
         try:
-            code = cli.guarded(export.main, ["export", f"--workdir={folder}", *flags])
+            code = cli.guarded(export.main, ["export", f"--workdir={trained}", *flags])
         except SystemExit as end:  # a flag that argparse refuses
             code = end.code
         return code, *capsys.readouterr()
@@ -44,12 +37,12 @@ def read(path):
 
 @pytest.mark.parametrize("ending", ["safetensors", "npz"])
 @pytest.mark.parametrize(("seed", "which"), [(0, "best"), (1, "last"), (1, "2")])
-def test_a_file_has_the_bits_of_the_checkpoint_and_says_what_they_are(folder, command, tmp_path, ending, seed, which):
+def test_a_file_has_the_bits_of_the_checkpoint_and_says_what_they_are(trained, command, tmp_path, ending, seed, which):
     out = tmp_path / f"model.{ending}"
     code, said, err = command(f"--out={out}", f"--seed={seed}", f"--checkpoint={which}")
     assert (code, err) == (0, "")
     arrays, about = read(out)
-    restored = checkpoint.restore(folder / "checkpoints", None, int(which) if which.isdigit() else None)
+    restored = checkpoint.restore(trained / "checkpoints", None, int(which) if which.isdigit() else None)
     assert restored is not None
     group, step = ("best/", restored.tree["best/step"][seed]) if which == "best" else ("", restored.step)
     wanted = {}
@@ -62,7 +55,7 @@ def test_a_file_has_the_bits_of_the_checkpoint_and_says_what_they_are(folder, co
     for name, array in wanted.items():
         assert (arrays[name].dtype, arrays[name].shape) == (array.dtype, array.shape)
         assert arrays[name].tobytes() == array.tobytes(), name
-    record = json.loads((folder / "config.json").read_text())
+    record = json.loads((trained / "config.json").read_text())
     assert json.loads(about.pop("config")) == record["config"]
     assert about == {
         "schema": str(record["schema"]),
@@ -93,9 +86,9 @@ def test_a_file_has_the_bits_of_the_checkpoint_and_says_what_they_are(folder, co
         ([], "the following arguments are required: --out"),
     ],
 )
-def test_refused_with_one_line_and_nothing_written(folder, command, tmp_path, flags, line):
+def test_refused_with_one_line_and_nothing_written(trained, command, tmp_path, flags, line):
     (tmp_path / "there.npz").write_text("mine")
     code, out, err = command(*(flag.format(tmp=tmp_path) for flag in flags))
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith("error: " + line.format(tmp=tmp_path, run=folder))
+    assert err.startswith("error: " + line.format(tmp=tmp_path, run=trained))
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("there.npz", "mine")]

@@ -15,7 +15,6 @@ from data.prepared import Opened, fixed_task
 from data.spec import NO_LABEL, DataRequest, TaskKind
 from data.splits import MemorySplit
 from data.windows import Packing, evaluation_windows
-from tests.smoke_run import smoke_config, train_quietly
 from tests.tiny import TASK, tiny_config, tiny_split
 from training import checkpoint
 from training.errors import ConfigError
@@ -26,25 +25,19 @@ from training.state import initial_params_of_all, make_program
 from training.weights import read_saved
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A run of two seeds with batch norm."""
-    return train_quietly(smoke_config("lru", {"model.norm": "batch"}), tmp_path_factory.mktemp("loading") / "run")
-
-
 @pytest.fixture
-def copy(folder, tmp_path):
+def copy(trained, tmp_path):
     """A copy of that run."""
-    return shutil.copytree(folder, tmp_path / "run")
+    return shutil.copytree(trained, tmp_path / "run")
 
 
 @pytest.mark.parametrize(("which", "step", "group"), [("best", None, "best/"), ("last", 4, ""), (2, 2, "")])
-def test_the_arrays_are_those_of_the_seed_in_the_checkpoint(folder, which, step, group):
-    restored = checkpoint.restore(folder / "checkpoints", None, None if which in ("best", "last") else which)
+def test_the_arrays_are_those_of_the_seed_in_the_checkpoint(trained, which, step, group):
+    restored = checkpoint.restore(trained / "checkpoints", None, None if which in ("best", "last") else which)
     assert restored is not None
     leaves = restored.tree
     for place, seed in enumerate((0, 1)):
-        run = load_run(folder, seed, which)
+        run = load_run(trained, seed, which)
         assert run.step == (leaves["best/step"][place] if step is None else step)
         found = {f"params/{path}": leaf for path, leaf in checkpoint.by_path(run.params).items()}
         found |= {f"stats/{path}": leaf for path, leaf in checkpoint.by_path(run.stats).items()}
@@ -55,8 +48,8 @@ def test_the_arrays_are_those_of_the_seed_in_the_checkpoint(folder, which, step,
         assert np.array_equal(run.model.blocks[0].layer.nu_log[...], run.params["blocks"][0]["layer"]["nu_log"])
 
 
-def test_padding_changes_no_logit_and_no_lengths_mean_all_steps(folder):
-    run = load_run(folder)
+def test_padding_changes_no_logit_and_no_lengths_mean_all_steps(trained):
+    run = load_run(trained)
     whole = run.logits([[1, 2, 3, 4]])
     assert np.allclose(run.logits([[1, 2, 3, 4, 9, 9]], [4]), whole, atol=1e-5)
     assert not np.allclose(run.logits([[1, 2, 3, 4, 9, 9]]), whole, atol=1e-3)
@@ -71,10 +64,10 @@ def test_padding_changes_no_logit_and_no_lengths_mean_all_steps(folder):
         ({"workdir": "nowhere"}, "nowhere/config.json: No such file or directory: is nowhere the folder of a run?"),
     ],
 )
-def test_what_is_not_there_is_refused(folder, asked, line):
+def test_what_is_not_there_is_refused(trained, asked, line):
     with pytest.raises(ConfigError) as refused:
-        load_run(**{"workdir": folder} | asked)
-    assert str(refused.value) == line.format(run=folder)
+        load_run(**{"workdir": trained} | asked)
+    assert str(refused.value) == line.format(run=trained)
 
 
 def test_a_checkpoint_of_another_model_is_refused(copy):
@@ -86,13 +79,13 @@ def test_a_checkpoint_of_another_model_is_refused(copy):
     assert str(refused.value) == f"{copy} holds another model: blocks/0/layer/B_im is (16, 16) there, (16, 8) here"
 
 
-def test_a_seed_without_a_best_or_that_broke_later_is_said(folder, tmp_path):
-    saved = read_saved(folder, "best")
+def test_a_seed_without_a_best_or_that_broke_later_is_said(trained, tmp_path):
+    saved = read_saved(trained, "best")
     odd = {"best/step": jnp.array([-1, 2]), "alive": jnp.array([True, False])}
     saved = dataclasses.replace(saved, leaves={**saved.leaves, **odd})
     assert opened(saved, 0, tmp_path).note == "not evaluated yet: initial parameters"
     assert opened(saved, 1, tmp_path).note == "not finite later on"
-    assert load_run(folder).note == ""
+    assert load_run(trained).note == ""
 
 
 def test_a_folder_is_opened_without_its_data(copy, tmp_path):
@@ -107,10 +100,10 @@ def test_a_folder_is_opened_without_its_data(copy, tmp_path):
     assert fixed_task(DataRequest("sc35")) is None  # its statistics
 
 
-def test_predictions_add_up_to_the_results(folder):
-    recorded = score(folder, folder.parent, "val", "best")
+def test_predictions_add_up_to_the_results(trained):
+    recorded = score(trained, trained.parent, "val", "best")
     for seed in (0, 1):
-        run = load_run(folder, seed)
+        run = load_run(trained, seed)
         found, values = predict(run, "val"), recorded["seeds"][str(seed)]
         assert run.step == values["best_step"]
         assert (found.predicted == found.label).mean() == values["accuracy"]
