@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 import shutil
 from typing import NamedTuple
 
@@ -23,6 +24,9 @@ from training.predictions import predict
 from training.results import score
 from training.state import initial_params_of_all, make_program
 from training.weights import read_saved
+from training.writers import read_metrics
+
+OLD = pathlib.Path(__file__).parent / "old_run"
 
 
 @pytest.fixture
@@ -162,6 +166,20 @@ def test_there_is_one_row_for_every_label(monkeypatch, tmp_path, kind):
     assert np.array_equal(found.predicted, logits.argmax(-1))
     assert np.allclose(found.nats, nats, atol=1e-5)
     assert found.logits is None if len(place) == 2 else np.allclose(found.logits, logits, atol=1e-5)
+
+
+def test_a_folder_of_before_most_keys_were_known_is_opened():
+    """tests/old_run: schema 2 at its first commit, d879108, before batch norm, padding modes, meshes and more."""
+    known = json.loads((OLD / "config.json").read_text())["config"]
+    assert "norm" not in known["model"]
+    assert not {"mesh", "init_from"} & known.keys()
+    rows = {row["step"]: row for row in read_metrics(OLD / "metrics.jsonl") if row["split"] == "val"}
+    for which in ("best", "last"):
+        run = load_run(OLD, 3, which)
+        found, before = predict(run, "val"), rows[run.step]
+        assert (found.predicted == found.label).mean() == before["accuracy"]
+        assert found.nats.mean() == pytest.approx(before["loss"], rel=1e-5)
+    assert run.config.init_checkpoint == "best"
 
 
 def test_an_unknown_split_and_other_data_are_refused(copy):
