@@ -3,14 +3,16 @@
 import doctest
 import re
 import shlex
+import shutil
 
 import pytest
 
 from configs import lra
 from scripts import export
 from scripts.equations import ROOT
-from tests.smoke_run import train_quietly
+from tests.smoke_run import smoke_config
 from training import loading, predictions
+from training.config import from_config_dict
 
 PAGE = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 
@@ -21,13 +23,14 @@ def commands(start):
     return [shlex.split(line.removeprefix(start)) for line in lines if line.startswith(start)]
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """A folder in which the first command of the page was run."""
-    folder = tmp_path_factory.mktemp("api")
+@pytest.fixture
+def place(trained, tmp_path, monkeypatch):
+    """The folder that one is in after the first command of the page."""
     (config, workdir), *_ = commands("python train.py ")
-    train_quietly(lra.get_config(config.partition(":")[2]), folder / workdir.removeprefix("--workdir="))
-    return folder
+    assert from_config_dict(lra.get_config(config.partition(":")[2])) == smoke_config()
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(trained, workdir.removeprefix("--workdir="))
+    return tmp_path
 
 
 def failures(text, name):
@@ -36,8 +39,8 @@ def failures(text, name):
     return doctest.DocTestRunner().run(test)
 
 
-def test_every_block_of_the_page_says_what_it_does(place, monkeypatch, capsys):
-    monkeypatch.chdir(place)
+@pytest.mark.usefixtures("place")
+def test_every_block_of_the_page_says_what_it_does(capsys):
     for arguments in commands("python -m scripts.export "):
         export.main(["export", *arguments])
     capsys.readouterr()
@@ -46,9 +49,9 @@ def test_every_block_of_the_page_says_what_it_does(place, monkeypatch, capsys):
     assert tried > 30
 
 
+@pytest.mark.usefixtures("place")
 @pytest.mark.parametrize("module", [loading, predictions])
-def test_the_examples_of_a_module_say_what_it_does(place, monkeypatch, capsys, module):
-    monkeypatch.chdir(place)
+def test_the_examples_of_a_module_say_what_it_does(capsys, module):
     failed, tried = failures(module.__doc__, module.__name__)
     assert failed == 0, capsys.readouterr().out
     assert tried >= 4

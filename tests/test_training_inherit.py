@@ -27,12 +27,6 @@ def further(old, **changes):
 
 
 @pytest.fixture(scope="module")
-def new(trained, tmp_path_factory):
-    """Such a run, left alone."""
-    return train_quietly(further(trained), tmp_path_factory.mktemp("new") / "run")
-
-
-@pytest.fixture(scope="module")
 def stopped(trained, tmp_path_factory):
     """Such a run, stopped after its first step; what it started from is gone since."""
     folder = tmp_path_factory.mktemp("stopped")
@@ -41,6 +35,13 @@ def stopped(trained, tmp_path_factory):
         train(further(old), folder / "run", folder, lambda: True)
     shutil.rmtree(old)
     return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def new(stopped, tmp_path_factory):
+    """The same run, gone on with to the end."""
+    folder = shutil.copytree(stopped, tmp_path_factory.mktemp("new") / "run")
+    return train_quietly(further(stopped.parent / "old"), folder)
 
 
 def taken(config, workdir, begun=None):
@@ -87,16 +88,17 @@ def test_it_scores_at_first_what_the_old_one_scored_best(trained, new):
 
 def test_energies_are_measured_against_the_start(trained, new):
     """The gains of the old run have moved; at step 0 of the new one nothing has."""
-    assert all(abs(row["state_gain"][0] - 1) > 1e-5 for row in rows(trained, "train", 4).values())
+    assert all(abs(row["state_gain"][0] - 1) > 1e-5 for row in rows(trained, "train", 12).values())
     for row in rows(new, "train", 0).values():
         assert row["state_energy_drift"] == [0.0]
         assert row["state_gain"] == pytest.approx([1.0], abs=1e-7)
-    assert all(abs(row["state_gain"][0] - 1) > 1e-5 for row in rows(new, "train", 4).values())
+    assert all(abs(row["state_gain"][0] - 1) > 1e-5 for row in rows(new, "train", 12).values())
 
 
-def test_config_and_results_say_what_it_started_from(trained, new):
+def test_config_and_results_say_what_it_started_from(trained, stopped, new):
     facts, there = record_of(new)["init_from"], record_of(trained)
-    assert (facts["workdir"], facts["checkpoint"]) == (str(trained), "best")
+    old = stopped.parent / "old"
+    assert (facts["workdir"], facts["checkpoint"]) == (str(old), "best")
     assert (facts["data_sha256"], facts["git_commit"]) == (there["data_sha256"], there["git_commit"])
     assert facts["seeds"].keys() == {"0", "1"}
     for seed in (0, 1):
@@ -107,24 +109,22 @@ def test_config_and_results_say_what_it_started_from(trained, new):
     assert len(hashes) == 3
     assert score(new, new.parent, "val", "last")["init_from"] == facts
     log = (new / "train.log").read_text()
-    assert f"starts from {trained}, best checkpoint: seed 0 from 0 at step " in log
+    assert f"starts from {old}, best checkpoint: seed 0 from 0 at step " in log
     assert "differs from it in optim.lr (0.001 there, 0.01 here)" in log
 
 
-def test_it_goes_on_when_the_old_run_is_gone(stopped, new, tmp_path):
-    """Bit for bit like the one that was left alone, but for what names the folder."""
-    run = shutil.copytree(stopped, tmp_path / "run")
-    train_quietly(further(stopped.parent / "old"), run)
-    assert_same_bits(leaves(run, 4), leaves(new, 4))
-    kept = [
-        [{key: value for key, value in row.items() if key != "seconds"} for row in read_metrics(path / "metrics.jsonl")]
-        for path in (run, new)
-    ]
-    assert kept[0] == kept[1]
+def test_it_goes_on_when_the_old_run_is_gone(stopped, new):
+    """From its checkpoint: step 0 is not done again."""
+    assert checkpoint.steps(stopped / "checkpoints") == [0, 1]
+    assert checkpoint.steps(new / "checkpoints") == [8, 12]
+    found = [(row["step"], row["split"], row["seed"]) for row in read_metrics(new / "metrics.jsonl")]
+    assert len(found) == len(set(found))
+    assert {step for step, split, _ in found if split == "train"} == set(range(13))
 
 
 def test_before_its_first_checkpoint_it_needs_the_same_weights_again(trained, new, tmp_path):
     begun, config = record_of(new), further(trained)
+    begun["init_from"]["workdir"] = str(trained)
     assert taken(config, tmp_path, begun).facts == begun["init_from"]
     assert inherit(make_program(config, task_spec(config.data.request)), new, begun) is None  # it has one
     other = shutil.copytree(trained, tmp_path / "old")
@@ -138,15 +138,15 @@ def test_before_its_first_checkpoint_it_needs_the_same_weights_again(trained, ne
 
 def test_one_old_seed_starts_all_and_of_several_each_takes_its_own(trained, tmp_path):
     one, record = tmp_path / "one", record_of(trained)
-    checkpoint.save(one / "checkpoints", 4, {path: leaf[1:] for path, leaf in leaves(trained, 4).items()}, {})
+    checkpoint.save(one / "checkpoints", 12, {path: leaf[1:] for path, leaf in leaves(trained, 12).items()}, {})
     record["config"]["seeds"] = [1]
     (one / "config.json").write_text(json.dumps(record))
     start = taken(further(one, seeds=(0, 7)), tmp_path)
     for place in (0, 1):
         assert_same_bits(of_seed(place, start.params), load_run(trained, 1).params)
-    start = taken(further(trained, seeds=(1,), init_checkpoint="2"), tmp_path)
-    assert_same_bits(of_seed(0, start.params), load_run(trained, 1, 2).params)
-    assert [(seed, values["seed"], values["step"]) for seed, values in start.facts["seeds"].items()] == [("1", 1, 2)]
+    start = taken(further(trained, seeds=(1,), init_checkpoint="8"), tmp_path)
+    assert_same_bits(of_seed(0, start.params), load_run(trained, 1, 8).params)
+    assert [(seed, values["seed"], values["step"]) for seed, values in start.facts["seeds"].items()] == [("1", 1, 8)]
 
 
 def test_a_run_from_a_run_from_a_run_says_so(new, tmp_path):
@@ -163,7 +163,7 @@ def test_a_run_from_a_run_from_a_run_says_so(new, tmp_path):
         ({"model.norm": "layer"}, "{old} holds another model: blocks/0/norm/mean is (16) there, missing here"),
         ({"seeds": (0, 3)}, "{old} has no seed 3: choose from 0, 1"),
         ({"init_checkpoint": "top"}, "config.init_checkpoint=top: expected best, last or a step"),
-        ({"init_checkpoint": "3"}, "checkpoint 3 in {old}/checkpoints does not exist; intact: 2, 4"),
+        ({"init_checkpoint": "3"}, "checkpoint 3 in {old}/checkpoints does not exist; intact: 8, 12"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_is_written(trained, tmp_path, changes, line):

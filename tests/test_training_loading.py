@@ -35,7 +35,7 @@ def copy(trained, tmp_path):
     return shutil.copytree(trained, tmp_path / "run")
 
 
-@pytest.mark.parametrize(("which", "step", "group"), [("best", None, "best/"), ("last", 4, ""), (2, 2, "")])
+@pytest.mark.parametrize(("which", "step", "group"), [("best", None, "best/"), ("last", 12, ""), (8, 8, "")])
 def test_the_arrays_are_those_of_the_seed_in_the_checkpoint(trained, which, step, group):
     restored = checkpoint.restore(trained / "checkpoints", None, None if which in ("best", "last") else which)
     assert restored is not None
@@ -54,9 +54,10 @@ def test_the_arrays_are_those_of_the_seed_in_the_checkpoint(trained, which, step
 
 def test_padding_changes_no_logit_and_no_lengths_mean_all_steps(trained):
     run = load_run(trained)
-    whole = run.logits([[1, 2, 3, 4]])
-    assert np.allclose(run.logits([[1, 2, 3, 4, 9, 9]], [4]), whole, atol=1e-5)
-    assert not np.allclose(run.logits([[1, 2, 3, 4, 9, 9]]), whole, atol=1e-3)
+    whole = run.logits([[1, 2, 3, 4]])[0]
+    padded, longer = run.logits([[1, 2, 3, 4, 9, 9]] * 2, [4, 6])
+    assert np.allclose(padded, whole, atol=1e-5)
+    assert not np.allclose(longer, whole, atol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def test_padding_changes_no_logit_and_no_lengths_mean_all_steps(trained):
     [
         ({"seed": 7}, "{run} has no seed 7: choose from 0, 1"),
         ({"checkpoint": "newest"}, "checkpoint=newest: expected best, last or a step"),
-        ({"checkpoint": 3}, "checkpoint 3 in {run}/checkpoints does not exist; intact: 2, 4"),
+        ({"checkpoint": 3}, "checkpoint 3 in {run}/checkpoints does not exist; intact: 8, 12"),
         ({"workdir": "nowhere"}, "nowhere/config.json: No such file or directory: is nowhere the folder of a run?"),
     ],
 )
@@ -97,7 +98,7 @@ def test_a_folder_is_opened_without_its_data(copy, tmp_path):
     record["config"]["data"]["smoke"] = False
     (copy / "config.json").write_text(json.dumps(record))
     run = load_run(copy, data_dir=tmp_path / "nowhere")
-    assert run.logits([[1, 2]]).shape == (1, 10)
+    assert jax.eval_shape(run.logits, np.zeros((3, 7), np.uint8)).shape == (3, 10)
     with pytest.raises(DataError, match="no data in"):
         predict(run, data_dir=tmp_path / "nowhere")
     assert fixed_task(DataRequest("shakespeare_char")) is None  # its vocabulary
@@ -106,12 +107,11 @@ def test_a_folder_is_opened_without_its_data(copy, tmp_path):
 
 def test_predictions_add_up_to_the_results(trained):
     recorded = score(trained, trained.parent, "val", "best")
-    for seed in (0, 1):
-        run = load_run(trained, seed)
-        found, values = predict(run, "val"), recorded["seeds"][str(seed)]
-        assert run.step == values["best_step"]
-        assert (found.predicted == found.label).mean() == values["accuracy"]
-        assert found.nats.mean() == pytest.approx(values["loss"], rel=1e-6)
+    run = load_run(trained, 1)
+    found, values = predict(run, "val"), recorded["seeds"]["1"]
+    assert run.step == values["best_step"]
+    assert (found.predicted == found.label).mean() == values["accuracy"]
+    assert found.nats.mean() == pytest.approx(values["loss"], rel=1e-6)
 
 
 def windows():
@@ -145,19 +145,36 @@ KINDS = {
 }
 
 
+def loaded(task, folder):
+    """A model of a few parameters as it is before training."""
+    config = tiny_config("lru", {"model.width": 4, "model.depth": 1, "model.options.state_size": 4})
+    program = make_program(config, task)
+    params = jax.tree.map(lambda leaf: leaf[0], initial_params_of_all(program))
+    return LoadedRun(folder, program, 0, 0, params, (None,), {"data_sha256": "a"}, "")
+
+
+def scores(classes, per_step):
+    """In place of a model: how often an input of each remainder is there, or which one is."""
+
+    def logits(_, inputs, lengths):
+        found = jax.nn.one_hot(jnp.asarray(inputs) % classes, classes)
+        return found if per_step else found.reshape(len(inputs), -1, classes).sum(1) / lengths.max()
+
+    return logits
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_there_is_one_row_for_every_label(monkeypatch, tmp_path, kind):
-    """Each is what the model says of that record alone, in float64; what fills up the last batch leaves no row."""
+    """Each is what that record alone gives, in float64; what fills up the last batch leaves no row."""
     task, make = KINDS[kind]
-    config = tiny_config("lru", {"model.width": 4, "model.depth": 1, "model.options.state_size": 4})
-    program, split = make_program(config, task), make()
-    params = jax.tree.map(lambda leaf: leaf[0], initial_params_of_all(program))
-    run = LoadedRun(tmp_path, program, 0, 0, params, (None,), {"data_sha256": "a"}, "")
+    split, logits_of = make(), scores(task.classes, task.kind is TaskKind.LANGUAGE)
+    run = loaded(task, tmp_path)
     monkeypatch.setattr("training.predictions.load_data", lambda *_: Opened(task, {"val": split}, "a", {}))
-    assert len(split) % config.train.eval_batch_size
+    monkeypatch.setattr(LoadedRun, "logits", logits_of)
+    assert len(split) % run.config.train.eval_batch_size
     found, batch = predict(run), split.gather(np.arange(len(split)))
     place = np.nonzero(batch["labels"] != NO_LABEL)
-    logits = np.asarray(run.logits(batch["inputs"], batch["lengths"]), np.float64)[place]
+    logits = np.asarray(logits_of(run, batch["inputs"], batch["lengths"]), np.float64)[place]
     label = batch["labels"][place]
     nats = np.log(np.exp(logits).sum(-1)) - logits[np.arange(len(label)), label]
     assert np.array_equal(found.record, place[0])
@@ -166,6 +183,12 @@ def test_there_is_one_row_for_every_label(monkeypatch, tmp_path, kind):
     assert np.array_equal(found.predicted, logits.argmax(-1))
     assert np.allclose(found.nats, nats, atol=1e-5)
     assert found.logits is None if len(place) == 2 else np.allclose(found.logits, logits, atol=1e-5)
+
+
+def test_logits_of_pairs_and_texts(tmp_path):
+    """Without lengths all steps count, of both documents of a pair."""
+    for kind, shape, expected in (("a pair", (3, 2, 5), (3, 3)), ("a text", (3, 5), (3, 5, 6))):
+        assert jax.eval_shape(loaded(KINDS[kind][0], tmp_path).logits, np.zeros(shape, np.uint8)).shape == expected
 
 
 def test_a_folder_of_before_most_keys_were_known_is_opened():
