@@ -16,6 +16,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors import numpy as safetensors
@@ -78,8 +79,8 @@ def _writer(out: Path) -> Callable[[Arrays, Metadata], bytes]:
 
 
 def _npz(arrays: Arrays, metadata: Metadata) -> bytes:
-    buffer = io.BytesIO()
-    np.savez(buffer, **{METADATA: np.array(json.dumps(metadata))}, **arrays)
+    buffer, named = io.BytesIO(), dict[str, Any](arrays)
+    np.savez(buffer, **named | {METADATA: np.array(json.dumps(metadata))})
     return buffer.getvalue()
 
 

@@ -27,7 +27,7 @@ def commands(start):
 def place(trained, tmp_path, monkeypatch):
     """The folder that one is in after the first command of the page."""
     (config, workdir), *_ = commands("python train.py ")
-    assert from_config_dict(lra.get_config(config.partition(":")[2])) == smoke_config()
+    assert from_config_dict(lra.get_config(config.partition(":")[2]).to_dict()) == smoke_config()
     monkeypatch.chdir(tmp_path)
     shutil.copytree(trained, workdir.removeprefix("--workdir="))
     return tmp_path
