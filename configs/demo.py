@@ -10,7 +10,7 @@ each layer.
 from ml_collections import ConfigDict
 
 from configs.argument import parse_argument
-from configs.layers import MESH, MODEL, OPTIM, TRAIN, options_of
+from configs.layers import MESH, MODEL, OPTIM, START, TRAIN, options_of
 
 STEPS = 400
 SEEDS = (0, 1, 2)
@@ -84,6 +84,7 @@ def get_config(argument: str | None = None) -> ConfigDict:
             "on_nonfinite": "stop",
             "compile_cache": "",
             "mirrors": "none",
+            **START,
             "published": "",
         }
     )

@@ -3,7 +3,7 @@
 from ml_collections import ConfigDict
 
 from configs.argument import parse_argument
-from configs.layers import MESH, MODEL, OPTIM, OPTIONS, TRAIN, options_of, resize_state
+from configs.layers import MESH, MODEL, OPTIM, OPTIONS, START, TRAIN, options_of, resize_state
 from configs.published import LENGTHS, TRAINING_RECORDS, Row, published_padding, row_of
 
 KEYS = {
@@ -95,6 +95,7 @@ def _config(task: str, layer: str, row: Row, seeds: tuple[int, ...], choices: di
         "on_nonfinite": "stop",
         "compile_cache": "",
         "mirrors": "none",
+        **START,
         "published": row["published"],
     }
 

@@ -4,7 +4,7 @@ from ml_collections import ConfigDict
 
 from configs.argument import parse_argument
 from configs.experiment import SMOKE_TRAIN
-from configs.layers import MESH, MODEL, OPTIM, TRAIN, options_of, resize_state
+from configs.layers import MESH, MODEL, OPTIM, START, TRAIN, options_of, resize_state
 
 KEYS = {
     "task": str,
@@ -128,6 +128,7 @@ def language_config(task: str, model: Model, training: dict, choices: dict) -> d
         "on_nonfinite": "continue",
         "compile_cache": "",
         "mirrors": "none",
+        **START,
         "published": "",
     }
 

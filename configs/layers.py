@@ -86,6 +86,9 @@ TRAIN = {"accumulate": 1, "remat": False, "profile": ()}
 MESH = {"batch": 0, "seeds": 1, "sequence": 1}
 """Devices split the batch, unless a run asks for more of them to share its seeds or the time of its sequences."""
 
+START = {"init_from": "", "init_checkpoint": "best"}
+"""Parameters are drawn, unless a run is to start from the weights of another one."""
+
 OPTIONS = {
     "rotrnn": ROTRNN,
     "lru": LRU,

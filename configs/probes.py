@@ -11,7 +11,7 @@ adding), layer (a key of LAYERS), lr, seeds (3, 0:3 or 0+4+7), smoke. results.js
 from ml_collections import ConfigDict
 
 from configs.argument import parse_argument
-from configs.layers import MESH, MODEL, OPTIM, TRAIN, options_of
+from configs.layers import MESH, MODEL, OPTIM, START, TRAIN, options_of
 
 TASKS = ("parity", "mod3", "s3", "a5", "copy", "adding")
 WIDTH = 48
@@ -90,6 +90,7 @@ def one_block(task: str, layer: tuple[str, dict], width: int, steps: int, measur
             "on_nonfinite": "continue",
             "compile_cache": "",
             "mirrors": "none",
+            **START,
             "published": "",
         }
     )

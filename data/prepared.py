@@ -178,6 +178,13 @@ def open_task(request: DataRequest, data_dir: Path) -> tuple[TaskSpec, Affine | 
     return _spec(request, manifest), _affine(request, folder, manifest)
 
 
+def fixed_task(request: DataRequest) -> TaskSpec | None:
+    """`Opened.spec` if nothing but the request decides it; None if a vocabulary or statistics come with the data."""
+    spec = task_spec(request)
+    comes_with_data = spec.kind is TaskKind.LANGUAGE or isinstance(data_set(request), HasNormalisation)
+    return None if comes_with_data else spec
+
+
 def open_data(request: DataRequest, data_dir: Path) -> Opened:
     """The prepared splits "train", "val", "test": in memory, or on disk if they are large.
 

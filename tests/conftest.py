@@ -32,3 +32,11 @@ def x64():
 def oracle_dir() -> pathlib.Path:
     """Where the reference values lie."""
     return pathlib.Path(os.environ.get("ORACLE_DIR", pathlib.Path(__file__).parent / "oracles"))
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory):
+    """The folder of a finished run, see `smoke_run.smoke_config`; whoever changes it changes a copy."""
+    from smoke_run import smoke_config, train_quietly
+
+    return train_quietly(smoke_config(), tmp_path_factory.mktemp("trained") / "run")

@@ -33,6 +33,7 @@ ONE_HOME = {
     "tensorflow_datasets": {"data.store"},
     "array_record": {"data.store"},
     "matplotlib": {"scripts.figures"},
+    "safetensors": {"scripts.export"},
     "wandb": {"training.mirroring"},
     "tensorboardX": {"training.mirroring"},
 }

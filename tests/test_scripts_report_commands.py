@@ -4,11 +4,13 @@ import json
 import shlex
 
 import pytest
-from report_runs import plain
+from report_runs import plain, write_run
 
 from configs import demo, lra, pixels, probes, speech_commands, stability
 from configs.argument import parse_argument
 from scripts.report.commands import Command, command_of, flat
+from scripts.report.runs import read_runs
+from scripts.report.settings import why_not_the_benchmark
 from training.config import from_config_dict, to_plain
 
 FAMILIES = {
@@ -99,6 +101,18 @@ def test_an_older_run_lacks_keys_at_their_default():
     config = recorded("configs/lra.py", "task=listops,layer=lru")
     del config["model"]["options"]["chunk"]
     assert command_of(config).overrides == {}
+
+
+def test_a_run_from_old_weights_is_another_setting_and_not_the_benchmark(tmp_path):
+    folder = write_run(tmp_path / "run", "task=listops,layer=lru", {0: 0.4}, changes={"init_from": "runs/old"})
+    ((run,), _) = read_runs([folder])
+    found = command_of(run.config)
+    assert found.parts == ("init_from=runs/old",)
+    assert " --config.init_from=runs/old " in found.train((0,), "x")
+    whole = {"updates": run.config["train"]["steps"]}
+    assert why_not_the_benchmark(run, whole) == ["started from the weights of runs/old"]
+    drawn = write_run(tmp_path / "drawn", "task=listops,layer=lru", {0: 0.4})
+    assert why_not_the_benchmark(read_runs([drawn])[0][0], whole) == []
 
 
 def test_a_run_of_no_family_says_so():

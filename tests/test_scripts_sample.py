@@ -206,7 +206,7 @@ def test_a_character_waits_for_its_bytes(unseparated, tmp_path):
         (["--top_k=30"], "top_k=30: the vocabulary has 29 tokens"),
         (["--length=0"], "argument --length: '0' should be a whole number of at least 1"),
         (["--seed=-1"], "argument --seed: '-1' should be a whole number in 0..2^31-1"),
-        (["--train_seed=7"], "--train_seed=7: {run} has 0, 1"),
+        (["--train_seed=7"], "{run} has no seed 7: choose from 0, 1"),
         (["--checkpoint=best2"], "--checkpoint=best2: expected best, last or a step"),
         (["--checkpoint=3"], "checkpoint 3 in {run}/checkpoints does not exist; intact: 1, 2"),
         (["--mode=slide"], "argument --mode: invalid choice: 'slide'"),

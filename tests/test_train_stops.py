@@ -38,7 +38,7 @@ def final_leaves(folder):
     """The last checkpoint by path, as arrays (S, ...)."""
     folder = folder / "checkpoints"
     last = checkpoint.steps(folder)[-1]
-    restored = checkpoint.restore(folder, checkpoint.saved_leaves(folder, last), last)
+    restored = checkpoint.restore(folder, None, last)
     assert restored is not None
     return {path: np.asarray(leaf) for path, leaf in restored.tree.items()}
 

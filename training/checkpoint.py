@@ -82,7 +82,7 @@ def save(folder: Path, step: int, tree: PyTree, meta: dict[str, Any]) -> None:
 
 
 def restore(
-    folder: Path, abstract_tree: PyTree, step: int | None = None, *, read_only: bool = False
+    folder: Path, abstract_tree: PyTree | None, step: int | None = None, *, read_only: bool = False
 ) -> Restored | None:
     """Restores the newest intact checkpoint, or checkpoint ``step``; None if nothing was ever saved.
 
@@ -92,7 +92,7 @@ def restore(
     Args:
       folder: the run's checkpoint folder.
       abstract_tree: the tree to be restored, with a ``jax.ShapeDtypeStruct`` at every leaf; a leaf with a sharding
-        comes back with that sharding, one without on the first device.
+        comes back with that sharding, one without on the first device. None: whatever was saved, as a dict by path.
       step: the checkpoint to restore instead of the newest; the folder is then left as it is.
       read_only: leave the folder as it is, because a training run may be writing to it.
 
@@ -135,7 +135,7 @@ def steps(folder: Path) -> list[int]:
 
 
 def saved_leaves(folder: Path, step: int) -> dict[str, jax.ShapeDtypeStruct]:
-    """What checkpoint ``step`` holds, by path; given to ``restore``, it reads a checkpoint of any tree by path.
+    """What checkpoint ``step`` holds, by path.
 
     Raises:
       OSError: there is no such checkpoint.
@@ -146,7 +146,7 @@ def saved_leaves(folder: Path, step: int) -> dict[str, jax.ShapeDtypeStruct]:
 
 def _write(target: Path, tree: PyTree, meta: dict[str, Any]) -> None:
     """Writes all files of a step and waits until they are on the disk; the manifest comes last."""
-    leaves = _by_path(tree)
+    leaves = by_path(tree)
     with _checkpointer() as (checkpointer, args):
         checkpointer.save(target / STATE, args=args.StandardSave(leaves))
     shapes = {path: [str(leaf.dtype), list(leaf.shape)] for path, leaf in leaves.items()}
@@ -159,11 +159,13 @@ def _write(target: Path, tree: PyTree, meta: dict[str, Any]) -> None:
     sync(target.parent)
 
 
-def _read(folder: Path, step: int, abstract_tree: PyTree, repairs: tuple[str, ...]) -> Restored:
+def _read(folder: Path, step: int, abstract_tree: PyTree | None, repairs: tuple[str, ...]) -> Restored:
     """Reads a step that is known to be intact, if it holds the tree that is asked for."""
-    source = folder / str(step)
-    wanted = _by_path(abstract_tree)
-    difference = _first_difference(saved_leaves(folder, step), wanted)
+    source, saved = folder / str(step), saved_leaves(folder, step)
+    if abstract_tree is None:
+        abstract_tree = saved
+    wanted = by_path(abstract_tree)
+    difference = _first_difference(saved, wanted)
     if difference is not None:
         raise ConfigError(f"checkpoint {source} does not fit this run: {difference}")
     # Without a sharding orbax would go by the devices of the run that saved, or give back NumPy arrays.
@@ -198,7 +200,7 @@ def _checkpointer() -> Iterator[tuple[Any, Any]]:
         logger.setLevel(level)
 
 
-def _by_path(tree: PyTree) -> dict[str, Any]:
+def by_path(tree: PyTree) -> dict[str, Any]:
     """The leaves by path ("opt/0/count"). Saved so, a checkpoint can be read without the code that made its tree."""
     leaves = jax.tree.leaves_with_path(tree)
     named = {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}

@@ -160,7 +160,8 @@ class ExperimentConfig:
     """One run: all its seeds train together in one program.
 
     compile_cache: a folder for compiled programs, which later runs take from there; "" leaves it to
-    $JAX_COMPILATION_CACHE_DIR.
+    $JAX_COMPILATION_CACHE_DIR. init_from: a folder of a run whose weights this one starts from, "" for drawn ones;
+    init_checkpoint: best, last or a step of it; see `training.inherit`.
     """
 
     seeds: tuple[int, ...]
@@ -172,6 +173,8 @@ class ExperimentConfig:
     compile_cache: str = ""
     mirrors: Mirrors = Mirrors.NONE
     published: str = ""
+    init_from: str = ""
+    init_checkpoint: str = "best"
     mesh: MeshConfig = MeshConfig()
     schema: int = field(default=SCHEMA)
 

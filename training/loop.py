@@ -17,6 +17,7 @@ from jax.sharding import Mesh
 from data.batching import seed_batches, steps_per_epoch, training_batch
 from data.prepared import Opened, open_data, open_task, smoke_data, smoke_task
 from data.spec import TaskKind, TaskSpec
+from models.norm import Stats
 from training import checkpoint
 from training.compiled import compile_cache
 from training.config import ExperimentConfig, Mirrors, OnNonFinite
@@ -24,6 +25,7 @@ from training.cost import model_facts, record_peak
 from training.distributed import agreed, copied, is_first, together, told
 from training.errors import NonFiniteError, PreemptedError
 from training.evaluate import bits, evaluate, guesses_line, interval_text, metric_of, selection_values
+from training.inherit import Inherited, inherit
 from training.memory import CompiledStep, compile_step
 from training.mesh import (
     everywhere,
@@ -42,7 +44,15 @@ from training.optim import parameter_table
 from training.probe import probe_batch, probe_lengths, probe_rows, probe_times
 from training.profile import FOLDER, Profile
 from training.start import begin
-from training.state import Affine, Params, Program, TrainState, initial_params_of_all, make_program
+from training.state import (
+    Affine,
+    Params,
+    Program,
+    TrainState,
+    initial_params_of_all,
+    initial_stats_of_all,
+    make_program,
+)
 from training.step import (
     FINE,
     StepMetrics,
@@ -100,21 +110,24 @@ def _prepared(
     mesh = make_mesh(config.train.batch_size // parts, "train.batch_size" + f" / {parts}" * (parts > 1), config.mesh)
     make_mesh(config.train.eval_batch_size, "train.eval_batch_size", config.mesh)
     refuse_uneven(program.task.length, config.mesh)
-    if (workdir / CONFIG).exists():
-        refuse_difference(workdir, config)  # before anything that takes time
+    # Before anything that takes time.
+    begun = refuse_difference(workdir, config) if (workdir / CONFIG).exists() else None
+    inherited = inherit(program, workdir, begun) if is_first() else None
     train_step = compile_step(program, mesh)
     data = load_data(config, data_dir)
     steps_per_epoch(data.splits["train"], config.train.batch_size)
     times = probe_times(program.task.length)
     if not is_first():
-        return Run(program, data, workdir, times, mesh, Nowhere(), to_stop, train_step)
+        return Run(program, data, workdir, times, mesh, Nowhere(), to_stop, train_step, inherited)
     facts = {"probe_times": times, "data_sha256": data.content_sha256, **model_facts(program)}
+    if inherited is not None:
+        facts["init_from"] = inherited.facts
     warnings = claim(workdir, config, facts)
     held.enter_context(alone(workdir))
     log = held.enter_context(contextlib.closing(RunLog(workdir / LOG)))
     for line in warnings:
         log.say(line)
-    return Run(program, data, workdir, times, mesh, log, to_stop, train_step)
+    return Run(program, data, workdir, times, mesh, log, to_stop, train_step, inherited)
 
 
 class Run:
@@ -130,6 +143,7 @@ class Run:
         log: RunLog | Nowhere,
         to_stop: Callable[[], bool],
         train_step: CompiledStep,
+        inherited: Inherited | None,
     ):
         config = program.config
         self.program, self.config, self.splits, self.workdir, self.log = program, config, data.splits, workdir, log
@@ -141,6 +155,7 @@ class Run:
         self.probe_inputs = place(batch, replicated(mesh))
         self.share = share_of(mesh, len(config.seeds), config.train.batch_size)
         self.guesses = guesses_line(data.baselines["val"], metric_of(program.task))
+        self.inherited = inherited
         self.repairs: list[str] = []
         self.stopped: list[str] = []
         self.began = time.monotonic()
@@ -148,7 +163,8 @@ class Run:
     def go(self) -> None:
         """From the newest checkpoint, or from the start, to the last step."""
         config = self.config
-        fresh, diagnostics = begin(self.program, initial_params_of_all(self.program), self._probe, self.probe_inputs)
+        params, stats = self._initial()
+        fresh, diagnostics = begin(self.program, params, self._probe, self.probe_inputs, stats)
         state, start = self._restore(fresh)
         self._stop_if_asked(state)
         self.log.say(
@@ -156,32 +172,45 @@ class Run:
         )
         self.log.say(self.train_step.table)
         with (
-            MetricsLog(self.workdir / METRICS, start or None) if is_first() else Nowhere() as self.metrics,
+            MetricsLog(self.workdir / METRICS, start) if is_first() else Nowhere() as self.metrics,
             Beside(config.mirrors if is_first() else Mirrors.NONE, self.workdir, self.log.say) as self.mirrors,
         ):
             self._repaired(self.metrics.repairs)
             if start == config.train.steps:
                 self.log.say(f"finished already: {start} steps in {self.workdir}")
                 return
-            if start == 0:
+            if start is None:
                 self._flush(Pending(0, None, diagnostics), state)
                 state = self._evaluate(state, 0)
-            self._steps(state, start)
+                if config.init_from:
+                    self._save(state, 0)  # from here on the run that it starts from is needed no more
+            self._steps(state, start or 0)
+
+    def _initial(self) -> tuple[Params, Stats]:
+        """Parameters and running averages of all seeds: drawn, or those of another run, which process 0 has read."""
+        drawn = initial_params_of_all(self.program), initial_stats_of_all(self.program)
+        if not self.config.init_from:
+            return drawn
+        if self.inherited is None:
+            return copied(drawn)
+        for line in self.inherited.lines:
+            self.log.say(line)
+        return copied((self.inherited.params, self.inherited.stats))
 
     def _probe(self, params: Params, inputs: Any) -> list[dict[str, np.ndarray]]:
         """The diagnostics of parameters that lie here."""
         # Placed as they will be while training, so that the probe is compiled once.
         return fetch(self.mesh, self.probe_step(place(params, split_seeds(self.mesh)), inputs))
 
-    def _restore(self, fresh: TrainState) -> tuple[TrainState, int]:
-        """The state to begin with, on the devices, and its step; `fresh` if none was saved."""
+    def _restore(self, fresh: TrainState) -> tuple[TrainState, int | None]:
+        """The state to begin with, on the devices, and its step; `fresh` and None if none was saved."""
         restored = None
         with together():
             if is_first():
                 restored = checkpoint.restore(self.workdir / CHECKPOINTS, jax.eval_shape(lambda: fresh))
         facts = told(None if restored is None else [restored.step, restored.meta, restored.repairs])
         if facts is None:
-            return place(fresh, split_seeds(self.mesh)), 0
+            return place(fresh, split_seeds(self.mesh)), None
         step, meta, repairs = facts
         self.repairs, self.stopped = meta["repairs"], meta["stopped"]
         self._repaired(repairs)

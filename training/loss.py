@@ -22,10 +22,16 @@ class Sums(NamedTuple):
 
 def score_labels(logits: Float[Array, "B *T K"], labels: Int[Array, "B *T"], weight: Float[Array, " B"] | None) -> Sums:
     """-log softmax(logits)[label] and argmax == label where there is a label, records weighted (None: 1 each)."""
-    labelled = labels != NO_LABEL
-    counted = labelled.astype(logits.dtype)
+    counted = (labels != NO_LABEL).astype(logits.dtype)
     if weight is not None:
         counted *= weight.reshape(-1, *[1] * (labels.ndim - 1))
-    nll = optax.softmax_cross_entropy_with_integer_labels(logits, jnp.where(labelled, labels, 0))
-    correct = jnp.argmax(logits, -1) == labels
-    return Sums((counted * nll).sum(0), (counted * correct).sum(0), counted.sum(0))
+    nll, predicted = each_label(logits, labels)
+    return Sums((counted * nll).sum(0), (counted * (predicted == labels)).sum(0), counted.sum(0))
+
+
+def each_label(
+    logits: Float[Array, "B *T K"], labels: Int[Array, "B *T"]
+) -> tuple[Float[Array, "B *T"], Int[Array, "B *T"]]:
+    """-log softmax(logits)[label] in nats, without meaning where there is no label, and the class argmax(logits)."""
+    nll = optax.softmax_cross_entropy_with_integer_labels(logits, jnp.where(labels != NO_LABEL, labels, 0))
+    return nll, jnp.argmax(logits, -1)

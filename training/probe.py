@@ -16,9 +16,9 @@ parameters alone, and a_h the factor by which the covariance of the real input c
     state_align         sum g_h a_h / sum g_h             B turned towards strong input directions
     state_temporal      sum E_h / sum g_h a_h             the rest: correlation over time, and the zero start
 
-(0) is the drawn initial parameters; s_h = mean of 1 - |lambda_h(0)|^(2t) over the same positions is the part of the
-stationary energy that a zero start reaches (1 for a stationary start). gain x align x temporal =
-state_energy x sum g_h(0) s_h / sum g_h(0), exactly.
+(0) is the drawn initial parameters, or those of another run that this one starts from (`training.inherit`); s_h = mean
+of 1 - |lambda_h(0)|^(2t) over the same positions is the part of the stationary energy that a zero start reaches (1 for
+a stationary start). gain x align x temporal = state_energy x sum g_h(0) s_h / sum g_h(0), exactly.
 
 A layer whose energy does not split this way (MRU: E_h the mean of |S_t^h|_F^2, g_h = n, s_h = 1; dense: E_h the mean of
 |x_i|^2 over time, g_h = |B_i|^2, what one white input brings, s_h = 1) has null for the last four and, but for

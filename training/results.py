@@ -35,6 +35,7 @@ from training.reading import PLAIN, Reading, has_cache, rate_option
 from training.start import abstract_state
 from training.state import Affine, Best, Program, TrainState, make_program
 from training.step import make_carried_steps, make_eval_step
+from training.weights import asked_step
 from training.workdir import CHECKPOINTS, METRICS, RESULTS, read_config, refuse_other_data
 
 Record = dict[str, Any]
@@ -83,6 +84,8 @@ def score(workdir: Path, data_dir: Path, split: str, which: str, reading: Readin
         record["rule"] = rate_option(config)
     if program.task.kind is TaskKind.LANGUAGE:
         _add_language(record, program, data, reading, scored, metrics_of(workdir / METRICS))
+    if "init_from" in run:
+        record["init_from"] = run["init_from"]
     if repairs := [*restored.meta["repairs"], *restored.repairs]:
         record["repairs"] = repairs
     others = [other for other in read_results(workdir / RESULTS) if _key(other) != _key(record)]
@@ -102,15 +105,6 @@ def _means(program: Program, reading: Reading, source: TrainState | Best, split:
     params, stats = place((source.params, source.stats), replicated(mesh))
     means = evaluate(make_eval_step(program, reading.every), params, stats, split, size, mesh)
     return without_steps(means) if reading.carried else means
-
-
-def asked_step(which: str) -> int | None:
-    """The step that --checkpoint names, None for best and last. Raises ConfigError for anything else."""
-    if which in ("best", "last"):
-        return None
-    if not which.isdecimal():
-        raise ConfigError(f"--checkpoint={which}: expected best, last or a step")
-    return int(which)
 
 
 def _record(program: Program, data: Opened, split: str, which: str, scored: Scored) -> Record:

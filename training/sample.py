@@ -1,7 +1,5 @@
 """Text from a trained language model, at once or in parts that go on from a saved place."""
 
-import hashlib
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,16 +15,14 @@ from data.tokens import TextStream, Tokens
 from data.windows import Packing, choice
 from models.build import Backbone
 from models.sampling import Drawing, Mode, Sampler, SamplingError
-from training import checkpoint
-from training.config import to_plain
 from training.errors import ConfigError, NonFiniteError
+from training.loading import opened
 from training.loop import load_data
 from training.places import load_place, save_place
-from training.results import asked_step
 from training.rng import Stream, stream_key
-from training.start import abstract_state
-from training.state import Program, TrainState, make_program
-from training.workdir import CHECKPOINTS, read_config, refuse_other_data
+from training.state import Program
+from training.weights import read_saved, sha256_of
+from training.workdir import read_config, refuse_other_data
 
 BETWEEN = f"\n{END_OF_TEXT}\n"
 """How an end-of-text that ends nothing is shown, as in the files of stories."""
@@ -63,42 +59,26 @@ def open_trained(workdir: Path, data_dir: Path, which: str, train_seed: int | No
     Raises ConfigError if there is no such run, seed or checkpoint, or it is no language model; DataError if the data,
     with which the vocabulary comes, are missing or damaged.
     """
-    config, run = read_config(workdir)
-    step = asked_step(which)
+    config, record = read_config(workdir)
     if config.model.backbone is not Backbone.LANGUAGE:
         raise ConfigError(f"{workdir} holds a model of {config.data.task} and no language model: nothing to sample")
-    seed = config.seeds[0] if train_seed is None else train_seed
-    if seed not in config.seeds:
-        raise ConfigError(f"--train_seed={seed}: {workdir} has {', '.join(map(str, config.seeds))}")
+    saved = read_saved(workdir, which, "--checkpoint")
     data = load_data(config, data_dir)
-    refuse_other_data(workdir, run, data.content_sha256)
+    refuse_other_data(workdir, record, data.content_sha256)
     request = config.data.request
     tokens = smoke_tokenizer(request) if config.data.smoke else open_tokenizer(request, data_dir)
     if len(tokens.token_bytes) != data.spec.classes:
         raise DataError(f"{request.task}: a vocabulary of {len(tokens.token_bytes)} for {data.spec.classes} ids")
-    program = make_program(config, data.spec)
-    restored = checkpoint.restore(workdir / CHECKPOINTS, abstract_state(program), step, read_only=True)
-    if restored is None:
-        raise ConfigError(f"{workdir} has no checkpoint yet: train it first")
-    state: TrainState = restored.tree
-    place = config.seeds.index(seed)
-    params = jax.tree.map(lambda leaf: leaf[place], state.best.params if which == "best" else state.params)
-    at = int(state.best.step[place]) if which == "best" else restored.step
+    run = opened(saved, train_seed, data_dir)
     origin = {
         "layer": config.model.layer,
-        "config": _sha256(json.dumps(to_plain(config), sort_keys=True).encode()),
-        "seed": seed,
-        "step": at,
-        "parameters": _sha256(*(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(params))),
+        "config": saved.config_sha256,
+        "seed": run.seed,
+        "step": run.step,
+        "parameters": sha256_of(*(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(run.params))),
     }
-    notes = [*restored.repairs, *(["not evaluated yet: initial parameters"] if at < 0 else [])]
-    notes += [] if bool(state.alive[place]) else ["not finite later on"]
-    line = f"{config.model.layer}, seed {seed}, {which} checkpoint, step {max(at, 0)}"
-    return Trained(program, params, tokens, origin), "; ".join([line, *notes])
-
-
-def _sha256(*parts: bytes) -> str:
-    return hashlib.sha256(b"".join(parts)).hexdigest()
+    line = f"{config.model.layer}, seed {run.seed}, {which} checkpoint, step {max(run.step, 0)}"
+    return Trained(run.program, run.params, tokens, origin), "; ".join([line, *filter(None, [run.note])])
 
 
 @dataclass(frozen=True)

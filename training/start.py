@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from data.spec import InputKind, TaskKind
+from models.norm import Stats
 from training.probe import energy_refs
 from training.state import Params, Program, TrainState, initial_params_of_all, initial_state
 from training.step import make_probe_step
@@ -15,11 +16,18 @@ Diagnostics = list[dict[str, Any]]
 
 
 def begin(
-    program: Program, params: Params, probe_step: Callable[[Any, Any], Diagnostics], inputs: Any
+    program: Program,
+    params: Params,
+    probe_step: Callable[[Any, Any], Diagnostics],
+    inputs: Any,
+    stats: Stats | None = None,
 ) -> tuple[TrainState, Diagnostics]:
-    """The state of the initial parameters of all seeds, and the energies that the probe `inputs` find in them."""
+    """The state of the initial parameters of all seeds, and the energies that the probe `inputs` find in them.
+
+    stats: running averages to begin with, None: new ones.
+    """
     diagnostics = probe_step(params, inputs)
-    return initial_state(program, params, energy_refs(diagnostics)), diagnostics
+    return initial_state(program, params, energy_refs(diagnostics), stats), diagnostics
 
 
 def abstract_state(program: Program) -> TrainState:

@@ -135,10 +135,18 @@ def initial_params_of_all(program: Program) -> Params:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *drawn)
 
 
-def initial_state(program: Program, params: Params, energy_ref: tuple[EnergyRef | None, ...]) -> TrainState:
-    """The state of every seed before the first step, from its initial parameters."""
+def initial_stats_of_all(program: Program) -> Stats:
+    """The running averages of every seed before its first step."""
     seeds = len(program.config.seeds)
-    stats = jax.tree.map(lambda leaf: jnp.stack([leaf] * seeds), initial_stats(program.config.model))
+    return jax.tree.map(lambda leaf: jnp.stack([leaf] * seeds), initial_stats(program.config.model))
+
+
+def initial_state(
+    program: Program, params: Params, energy_ref: tuple[EnergyRef | None, ...], stats: Stats | None = None
+) -> TrainState:
+    """The state of every seed before the first step, from its initial parameters and running averages (None: new)."""
+    seeds = len(program.config.seeds)
+    stats = initial_stats_of_all(program) if stats is None else stats
     best = Best(params, stats, jnp.full(seeds, -1, jnp.int32), jnp.full(seeds, -jnp.inf, jnp.float32))
     # Fresh buffers: the step donates those of the state, and those of `best` must outlive it.
     own, own_stats = jax.tree.map(jnp.copy, (params, stats))

@@ -34,6 +34,8 @@ DEFAULTS = {
     "train.accumulate": 1,
     "data.partial": False,
     "data.steps": 0,
+    "init_from": "",
+    "init_checkpoint": "best",
 }
 """What a family may leave out, as `training.config` fills it in."""
 

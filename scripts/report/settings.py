@@ -140,6 +140,8 @@ def why_not_the_benchmark(run: Run, record: Row) -> list[str]:
         found.append(f"cut to {data['steps']:,} steps")
     if record.get("partial") and not data.get("limit"):
         found.append("partial data")
+    if run.config.get("init_from"):
+        found.append(f"started from the weights of {run.config['init_from']}")
     updates = record.get("updates", run.config["train"]["steps"])
     if updates < run.config["train"]["steps"]:
         found.append(f"stopped after {updates:,} of {run.config['train']['steps']:,} updates")
