@@ -23,7 +23,7 @@ from training import cli
 from training.errors import ConfigError
 from training.files import write_atomically
 
-WIDEST = 8192
+WIDEST, MOST_DRAWS = 8192, 100_000
 
 
 def main(argv: Sequence[str]) -> None:
@@ -31,14 +31,17 @@ def main(argv: Sequence[str]) -> None:
     parser = Parser("signal_propagation", __doc__)
     parser.add_argument("--out", type=cli.folder, required=True, metavar="FOLDER")
     parser.add_argument("--json", type=cli.folder, metavar="FILE")
-    parser.add_argument("--draws", type=positive, default=1000)
+    parser.add_argument("--draws", type=_draws, default=1000)
     parser.add_argument("--widths", type=_widths, default=(16, 64, 256))
     arguments = parser.parse_args(argv[1:])
+    kept = arguments.out / "draws"
     if arguments.json and not (arguments.json.parent == arguments.out or arguments.json.parent.is_dir()):
         raise ConfigError(f"--json={arguments.json}: there is no folder {arguments.json.parent}")
-    (arguments.out / "draws").mkdir(parents=True, exist_ok=True)
+    if arguments.json and (arguments.json.is_dir() or arguments.json in (arguments.out, kept)):
+        raise ConfigError(f"--json={arguments.json} is a folder: expected a file in it, or elsewhere")
+    kept.mkdir(parents=True, exist_ok=True)
     with Progress() as progress:
-        study = _study(arguments.widths, arguments.draws, arguments.out / "draws", progress)
+        study = _study(arguments.widths, arguments.draws, kept, progress)
     pages = tables(study)
     write_atomically(arguments.out / "tables.md", pages.encode())
     if arguments.json:
@@ -53,6 +56,13 @@ def _study(widths: tuple[int, ...], draws: int, folder: Path, progress: Progress
         return draw(widths, draws, folder, progress)
     except ValueError as error:  # a damaged file of draws
         raise ConfigError(str(error)) from error
+
+
+def _draws(text: str) -> int:
+    found = positive(text)
+    if found > MOST_DRAWS:
+        raise argparse.ArgumentTypeError(f"{found} draws: expected at most {MOST_DRAWS}, all are held in memory")
+    return found
 
 
 def _widths(text: str) -> tuple[int, ...]:

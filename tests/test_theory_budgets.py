@@ -1,5 +1,8 @@
 """When energies pass a level or a number format."""
 
+# pyright: reportArgumentType=false
+# Strings for members, and arguments of wrong types, are given on purpose.
+
 import json
 import math
 
@@ -46,10 +49,17 @@ def test_what_never_passes_within_the_range():
     assert first_passage(10**12, math.log(10), Quantity.GAIN) is None
 
 
+def test_a_string_names_the_quantity():
+    assert first_passage(64, math.log(2), "S/(t+1)") == first_passage(64, math.log(2), Quantity.GROWTH)
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [
         (lambda: budget(0, 8), "a width is at least 1"),
+        (lambda: budget([8, 9], 5), r"n has shape \(2,\): expected one number"),
+        (lambda: first_passage(8, math.nan, Quantity.GAIN), "log_level = nan: expected finite numbers"),
+        (lambda: first_passage(8, 1.0, "energy"), r"unknown Quantity 'energy': expected one of Q, S/\(t\+1\), n S, S"),
         (lambda: budget(8, 0), "a horizon is at least 1"),
         (lambda: overflow_times(8, "int8"), "expected one of float16, bfloat16, float32, float64"),
     ],

@@ -1,5 +1,8 @@
 """Real dense weights: the polynomials against oracles and an enumeration, the bound, what is refused."""
 
+# pyright: reportArgumentType=false
+# Strings for members, and arguments of wrong types, are given on purpose.
+
 import json
 import math
 from fractions import Fraction
@@ -95,6 +98,8 @@ def test_values_broadcast():
         (lambda: real_q(8, 11), "exact to 10 only; log_q and log_s are lower bounds beyond"),
         (lambda: real_s(8, 11), "exact to 10 only"),
         (lambda: real_q(8, -1), "counted from 0"),
+        (lambda: real_q(1e30, 3), r"n = 1e\+30: expected at most 2\^53"),
+        (lambda: real_cross_moment([8, 9], 2, 0), "expected one number"),
         (lambda: real_q(0, 1), "a width is at least 1"),
         (lambda: real_cross_moment(8, 6, 4), "no closed form is known, expected l = 0 or one of"),
     ],

@@ -1,5 +1,8 @@
 """Energies of diagonal models: oracle values, the recurrences themselves, coloured inputs."""
 
+# pyright: reportArgumentType=false
+# Strings for members, and arguments of wrong types, are given on purpose.
+
 import json
 import math
 
@@ -44,6 +47,12 @@ def test_lru_with_gamma(row):
 @rows("lru_raw")
 def test_lru_without_gamma(row):
     assert float(lru_energy(float(row[0]), float(row[1]), row[2], Gamma.OFF)) == pytest.approx(float(row[3]), rel=1e-12)
+
+
+def test_strings_name_gains_and_starts():
+    assert float(lru_energy(0.5, 0.9, 3, "off")) == pytest.approx(2.0274623, abs=1e-7)
+    np.testing.assert_allclose(ring_energy(0.5, 0.9, [1.0], 4, gamma="off")[3], lru_energy(0.5, 0.9, 3, Gamma.OFF))
+    np.testing.assert_allclose(ring_energy(0.5, 0.9, [1.0], 4, start="stationary"), 1)
 
 
 @rows("lru_raw_limit")
@@ -214,11 +223,26 @@ def test_the_nodes_are_enough(monkeypatch):
         (lambda: lru_energy(0.9, 0.9, 1), "expected 0 <= r_min < r_max <= 1"),
         (lambda: lru_energy(0.5, 1.1, 1), "expected 0 <= r_min < r_max <= 1"),
         (lambda: lru_energy(0.5, 0.9, -1), "counted from 0"),
+        (lambda: lru_energy("0.5", 0.9, 1), "r_min: expected real numbers, got str"),
+        (
+            lambda: lru_energy(0.5, 0.9, 3, "nonsense"),
+            "unknown Gamma 'nonsense': expected one of learned, recomputed, off",
+        ),
+        (lambda: ring_energy(0.5, 0.9, [1.0], 3, gamma="on"), "unknown Gamma 'on'"),
+        (lambda: ring_energy(0.5, 0.9, [1.0], 3, start="hot"), "unknown Start 'hot': expected one of zero, stationary"),
+        (lambda: ring_energy(0.5, 0.9, [np.nan], 3), "expected a sequence of finite numbers"),
+        (lambda: coloured_energy([0.9], [np.nan], 3), "expected a sequence of finite numbers"),
+        (lambda: coloured_energy([0.9], [1.0], 2.5), "updates = 2.5: expected whole numbers"),
+        (lambda: coloured_limit([0.9], [np.inf]), "expected a sequence of finite numbers"),
+        (lambda: ar1_phase_mean(2.0, 0.9, 1.0), r"\|lambda\| = 2.0: .* expected 0 to 1"),
+        (lambda: ar1_factor(2.0, 0.9), r"\|lambda\| = 2.0: .* expected 0 to 1"),
+        (lambda: ar1_factor([0.5, 1.0], 1.0), "phi lambda = 1: resonance"),
+        (lambda: mode_energy(-0.1, 1, np.nan), "power = nan: expected finite numbers"),
         (lambda: lru_limit(-0.1, 0.9), "expected 0 <= r_min"),
-        (lambda: mode_energy(0.1, 1), "expected at most 0"),
+        (lambda: mode_energy(0.1, 1), "expected -inf to 0"),
         (lambda: rotrnn_energy(1.1, 1), "expected 0 to 1"),
         (lambda: rotrnn_range_energy(0.0, 0.9, 1), "expected 0 < gamma_min < gamma_max < 1"),
-        (lambda: coloured_energy([1.1], [1.0], 3), "expected at most 1"),
+        (lambda: coloured_energy([1.1], [1.0], 3), "expected 0 to 1"),
         (lambda: coloured_energy([0.9], [1.0], 0), "updates = 0: expected at least 1"),
         (lambda: coloured_limit([1.0], [1.0]), "coloured_energy has finite times"),
         (lambda: autocovariance_of_spectrum([1.0, -1.0]), "expected finite numbers >= 0"),

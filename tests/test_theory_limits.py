@@ -1,5 +1,8 @@
 """Limits and regimes, and the range of the supercritical form."""
 
+# pyright: reportArgumentType=false
+# Strings for members, and arguments of wrong types, are given on purpose.
+
 import json
 import math
 
@@ -74,6 +77,19 @@ def test_the_supercritical_claim_ends_at_n_to_two_thirds(n, t, log10, claim, log
     assert math.exp(s - log_s_supercritical(n, t)) - 1 == pytest.approx(3 * n / t**2, rel=0.3)
 
 
+def test_the_supercritical_form_has_no_upper_limit():
+    """log S ~ t log(t/(e n)) for t far above n."""
+    t = 1e200
+    assert log_s_supercritical(8, t) == pytest.approx(t * (math.log(t / 8) - 1), rel=1e-12)
+
+
+def test_passages_near_one_are_those_of_the_leading_term():
+    """q - 1 ~ c^4/24, I/c - 1 ~ c^4/120; rounding moves c by 1e-7 of itself at the lowest level."""
+    found = critical_passage(1 + 1e-9)
+    assert found.q == pytest.approx((24e-9) ** 0.25, rel=1e-6)
+    assert found.s == pytest.approx((120e-9) ** 0.25, rel=1e-6)
+
+
 def test_regimes():
     labels = [regime(10**6, t).regime for t in (0, 400, 600, 4900, 5100, 9900, 10100)]
     first, second = [Regime.SUBCRITICAL] * 2, [Regime.CRITICAL] * 2
@@ -96,9 +112,12 @@ def test_the_conventional_borders_are_what_they_say():
         (lambda: critical(38.0), "log_q and log_s do not"),
         (lambda: critical(-0.1), "expected 0 to 37"),
         (lambda: critical(np.nan), "expected 0 to 37"),
-        (lambda: critical_passage(1.0), "expected a number above 1"),
+        (lambda: critical_passage(1.0), r"rise from 1, .* expected 1 to 1e\+250"),
         (lambda: log_s_claim(8, 0), "expected at least 1"),
-        (lambda: log_s_supercritical(8, 0), "expected at least 1"),
+        (lambda: critical_passage(1 + 1e-15), r"below 1 \+ 1e-9 in rounding"),
+        (lambda: log_s_supercritical(8, 0), r"expected 1 to 1e\+300"),
+        (lambda: log_s_supercritical(8, np.inf), r"t = inf: .* expected 1 to 1e\+300"),
+        (lambda: regime([64, 256], 8), "expected one number"),
         (lambda: regime(8, -1), "counted from 0"),
     ],
 )

@@ -1,5 +1,8 @@
 """Any family on one axis: origins, units, caveats; and the energies of a given W."""
 
+# pyright: reportArgumentType=false
+# Strings for members, and arguments of wrong types, are given on purpose.
+
 import numpy as np
 import pytest
 
@@ -51,6 +54,24 @@ def test_energies_by_origin_and_unit(model, lags, real_numbers):
     np.testing.assert_allclose(overlay(model, T + 1, origin=UPDATES, unit=NATIVE).energy, lags, rtol=1e-10)
 
 
+@pytest.mark.parametrize(
+    ("by_name", "by_member"),
+    [
+        (Dense(16, "complex"), Dense(16)),
+        (Dense(16, "real"), Dense(16, Ensemble.REAL)),
+        (Orthogonal(), Orthogonal()),
+        (LRU(0.5, 0.9, "off"), LRU(0.5, 0.9, Gamma.OFF)),
+        (RotRNN(0.5, 0.9, 8, "stationary"), RotRNN(0.5, 0.9, 8, Start.STATIONARY)),
+    ],
+)
+def test_strings_name_choices(by_name, by_member):
+    for origin in Origin:
+        for unit in Unit:
+            found = overlay(by_name, [5], origin=str(origin.value), unit=str(unit.value))
+            known = overlay(by_member, [5], origin=origin, unit=unit)
+            assert (found.energy, found.notes) == (known.energy, known.notes)
+
+
 def test_coloured_inputs_change_diagonal_models_and_not_complex_dense_ones():
     dense, orthogonal = (overlay(m, T, origin=LAGS, unit=NATIVE, autocovariance=AR1) for m in (Dense(16), Orthogonal()))
     np.testing.assert_allclose(dense.log_energy, log_s(16, T))
@@ -81,6 +102,26 @@ def test_notes_say_origin_unit_and_what_the_mean_hides():
         (lambda: overlay(Orthogonal(), [-1], origin=LAGS, unit=NATIVE), "counted from 0"),
         (lambda: overlay(Orthogonal(), [1], origin=LAGS, unit=NATIVE, autocovariance=[2.0]), r"r\(0\) = 1"),
         (lambda: overlay(Dense(8, Ensemble.REAL), [1], origin=LAGS, unit=NATIVE, autocovariance=AR1), "no closed form"),
+        (
+            lambda: overlay(Orthogonal(), [1], origin=None, unit=NATIVE),
+            "unknown Origin None: expected one of h_0 = x_0",
+        ),
+        (lambda: overlay(Orthogonal(), [1], origin=LAGS, unit=None), "unknown Unit None: expected one of native, real"),
+        (lambda: overlay(Dense(8, "real"), [1], origin=LAGS, unit=NATIVE, autocovariance=AR1), "no closed form"),
+        (lambda: overlay(Orthogonal(), [1], origin=LAGS, unit=NATIVE, autocovariance=[1, np.nan]), "expected finite"),
+        (
+            lambda: overlay(Modes((0.9,), (1.0,)), [9], origin=LAGS, unit=REAL, autocovariance=[1, -1]),
+            "energies below 0",
+        ),
+        (lambda: Dense(8, "quaternion"), "unknown Ensemble 'quaternion': expected one of complex, real"),
+        (lambda: Dense(8.5), "n = 8.5: expected whole numbers"),
+        (lambda: LRU(0.5, 0.9, "on"), "unknown Gamma 'on'"),
+        (lambda: RotRNN(0.5, 0.9, 8, "hot"), "unknown Start 'hot'"),
+        (lambda: RotRNN(0.5, 0.9, 0), "state_per_head = 0: expected at least 1"),
+        (lambda: Modes((0.9,), ()), "1 modes with 0 powers"),
+        (lambda: Modes((0.9,), (-1.0,)), "powers = -1.0"),
+        (lambda: measure(3, np.ones((2, 5, 3))), r"W \(\) on inputs"),
+        (lambda: measure([["1"]], np.ones((2, 5, 1))), "expected finite numbers"),
         (lambda: measure(np.eye(3), np.ones((2, 5, 4))), r"expected \(n, n\) and \(sequences, T, n\)"),
         (lambda: measure(np.eye(3), np.full((2, 5, 3), np.nan)), "expected finite numbers"),
     ],
@@ -114,6 +155,28 @@ def test_measured_energies_do_not_overflow():
     inputs[:, 0] = 1
     found = measure(10 * np.eye(2), inputs).log_energy
     np.testing.assert_allclose(found, 2 * np.arange(500) * np.log(10), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1.0, 1e200, 1.7e308 * (1 + 1j)])
+@pytest.mark.parametrize("factor", [1e-200, 1.0, 1e200, 1.7e308 * (1 + 1j)])
+def test_measured_energies_have_no_range(factor, scale):
+    """h_t = x (1 + ... + f^t) for W = f I and constant x: its size is that of the largest term."""
+    log_factor, log_x = (np.log(abs(value / 1e10)) + 10 * np.log(10) for value in (factor, scale))
+    found = measure(factor * np.eye(2), np.full((3, 4, 2), scale)).log_energy
+    terms = np.arange(1, 5) if factor == 1 else np.ones(4)
+    largest = np.maximum(np.arange(4) * log_factor, 0)
+    np.testing.assert_allclose(found, 2 * (largest + np.log(terms) + log_x), rtol=1e-12, atol=1e-9)
+
+
+def test_measured_energies_die_without_underflow():
+    inputs = np.zeros((1, 500, 2))
+    inputs[:, 0] = 1
+    np.testing.assert_allclose(measure(np.eye(2) / 10, inputs).log_energy, -2 * np.arange(500) * np.log(10), atol=1e-9)
+    assert (measure(np.eye(2), 0 * inputs).log_energy == -np.inf).all()
+    np.testing.assert_allclose(measure(np.zeros((2, 2)), inputs[:, :2]).log_energy, [0, -np.inf])
+    late = measure(np.eye(2), inputs[:, ::-1]).log_energy
+    assert (late[:-1] == -np.inf).all()
+    assert late[-1] == 0
 
 
 def test_constant_inputs_add_energy_to_real_weights_only():

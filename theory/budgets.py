@@ -6,15 +6,15 @@ to t = 2 sqrt n or so, and half of all draws pass a level far later than the mea
 float32 at t = 247, half of the draws not before 1,150). `theory.monte_carlo` gives the quantiles over draws.
 """
 
-import enum
 import math
 from collections.abc import Mapping
 from typing import NamedTuple, assert_never
 
 import numpy as np
 
-from theory.checks import LONGEST, widths
+from theory.checks import LONGEST, finite, lags, one, widths
 from theory.dense import gain_for_horizon, log_q_curve, log_s
+from theory.laws import Choice
 from theory.limits import Regime, regime
 
 LEVELS = (1.1, 2.0, 10.0, 1000.0)
@@ -28,7 +28,7 @@ LARGEST = {
 """The largest finite number of each type."""
 
 
-class Quantity(enum.StrEnum):
+class Quantity(Choice):
     """What is compared with a level."""
 
     GAIN = "Q"
@@ -74,6 +74,7 @@ def budget(n: int, T: int) -> Budget:
     Raises:
       ValueError: n < 1, T < 1 or above 1e6.
     """
+    n, T = one("n", widths(n)), one("T", lags("T", T))
     gain = float(gain_for_horizon(n, T))
     c, label = regime(n, T)
     return Budget(
@@ -98,12 +99,12 @@ def first_passage(n: int, log_level: float, quantity: Quantity) -> int | None:
     """The first t at which a quantity of the mean is above exp(log_level); None if not within 1e6 steps.
 
     Raises:
-      ValueError: n < 1.
+      ValueError: n < 1, log_level not finite.
     """
-    width = int(widths(n))
+    width, level, quantity = one("n", widths(n)), one("log_level", finite("log_level", log_level)), Quantity(quantity)
     longest = 16
     while True:
-        above = _curve(width, longest, quantity) > log_level
+        above = _curve(width, longest, quantity) > level
         if above.any():
             return int(np.argmax(above))
         if longest == LONGEST:

@@ -28,7 +28,7 @@ from typing import Any, assert_never
 import numpy as np
 from numpy.typing import ArrayLike
 
-from theory.checks import gains, lags, widths
+from theory.checks import finite, gains, lags, one, widths
 from theory.laws import Method
 
 TOO_LARGE = 1e150
@@ -62,14 +62,14 @@ def log_energy(n: int, input_energy: ArrayLike, gain: float = 1.0) -> np.ndarray
     terms cancel. Work grows as T^2.
 
     Raises:
-      ValueError: n < 1, gain <= 0, input_energy not a sequence of finite numbers >= 0.
+      ValueError: n < 1, gain <= 0, several of them, input_energy not a sequence of finite numbers >= 0.
     """
-    energy = np.asarray(input_energy, np.float64)
-    if energy.ndim != 1 or not energy.size or not (np.isfinite(energy).all() and energy.min() >= 0):
+    width, g, energy = one("n", widths(n)), one("gain", gains(gain)), finite("input_energy", input_energy)
+    if energy.ndim != 1 or not energy.size or energy.min() < 0:
         raise ValueError("input_energy: expected a sequence of finite numbers >= 0, one for each time")
     with np.errstate(divide="ignore"):
         log_input = np.log(energy)
-    log_gain = log_q(n, np.arange(len(energy)), gain)
+    log_gain = log_q(width, np.arange(len(energy)), g)
     return np.array([np.logaddexp.reduce(log_gain[: t + 1] + log_input[t::-1]) for t in range(len(energy))])
 
 
@@ -79,14 +79,13 @@ def gain_for_horizon(n: ArrayLike, T: ArrayLike) -> np.ndarray:
     Raises:
       ValueError: n < 1, T < 1 or above 1e6.
     """
-    horizon = lags("T", T)
-    if horizon.size and horizon.min() < 1:
-        raise ValueError("T = 0: Q is 1 there at every gain, a horizon is at least 1")
+    horizon = lags("T", T, 1, "Q is 1 at 0 for every gain, a horizon is at least 1")
     return np.exp(-log_q(n, horizon) / (2 * horizon))
 
 
 def log_q_curve(n: int, gain: float, longest: int, *, method: Method = Method.SUMS) -> np.ndarray:
     """log Q_{n,k} for k = 0..longest, shape (longest + 1,)."""
+    method = Method(method)
     match method:
         case Method.SUMS:
             curve = sums(np, n, longest)

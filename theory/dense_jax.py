@@ -10,7 +10,7 @@ from jax import lax
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from theory.checks import gains, lags, widths
+from theory.checks import gains, lags, one, widths
 from theory.dense import sums
 
 
@@ -27,10 +27,10 @@ def log_energies(n: int | Float[Array, ""], longest: int, gain: float | Float[Ar
     Raises:
       ValueError: longest < 0 or above 1e6; n < 1 or gain <= 0, where they are not traced.
     """
-    last = int(lags("longest", longest))
-    if not isinstance(n, Tracer):
-        widths(n)
+    last = one("longest", lags("longest", longest))
+    # A float: jax has no integer for a width of 2^31 or more.
+    width = n if isinstance(n, Tracer) else float(one("n", widths(n)))
     if not isinstance(gain, Tracer):
-        gains(gain)
-    log_q = sums(jnp, n, last) + 2 * jnp.arange(last + 1) * jnp.log(gain)
+        gain = one("gain", gains(gain))
+    log_q = sums(jnp, width, last) + 2 * jnp.arange(last + 1) * jnp.log(gain)
     return LogEnergies(log_q, lax.cumlogsumexp(log_q))

@@ -14,7 +14,7 @@ here; the setting is arXiv 2605.05113's.
 import numpy as np
 from numpy.typing import ArrayLike
 
-from theory.checks import lags, widths
+from theory.checks import lags, one, widths
 
 LARGEST_EXACT = 10
 
@@ -82,7 +82,8 @@ def real_cross_moment(n: int, k: int, l: int) -> float:
     Raises:
       ValueError: a pair that is not known.
     """
-    width, k, l = int(widths(n)), *sorted((int(lags("k", k)), int(lags("l", l))), reverse=True)
+    width = one("n", widths(n))
+    k, l = sorted((one("k", lags("k", k)), one("l", lags("l", l))), reverse=True)
     if k == l:
         return float(real_q(width, k))
     if (k - l) % 2:

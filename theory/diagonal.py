@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import exp1
 
-from theory.checks import lags, within
+from theory.checks import finite, lags, one, within
 from theory.laws import Gamma, Start
 
 NODES = 96
@@ -29,14 +29,14 @@ def mode_energy(log_modulus: ArrayLike, updates: ArrayLike, power: ArrayLike = 1
     learned gain g has p = g^2 |b|^2; with gamma recomputed p = (1 - |lambda|^2) |b|^2; an S5 mode has p = |b_bar|^2.
 
     Raises:
-      ValueError: log|lambda| > 0, updates < 0.
+      ValueError: log|lambda| > 0, updates < 0, a power that is not finite.
     """
-    log_modulus = _stable(log_modulus)
+    log_modulus = within("log|lambda|", log_modulus, -np.inf, 0, "a mode does not grow")
     m = lags("updates", updates)
     decaying = np.where(log_modulus < 0, log_modulus, -1.0)
     with np.errstate(invalid="ignore"):  # lambda = 0 and no update: -inf * 0
         total = np.where(m > 0, -np.expm1(2 * m * decaying), 0.0) / -np.expm1(2 * decaying)
-    return (np.asarray(power) * np.where(log_modulus < 0, total, m))[()]
+    return (finite("power", power) * np.where(log_modulus < 0, total, m))[()]
 
 
 def lru_energy(r_min: float, r_max: float, t: ArrayLike, gamma: Gamma = Gamma.LEARNED) -> np.ndarray:
@@ -51,7 +51,7 @@ def lru_energy(r_min: float, r_max: float, t: ArrayLike, gamma: Gamma = Gamma.LE
       ValueError: not 0 <= r_min < r_max <= 1, t < 0.
     """
     low, high = _ring(r_min, r_max)
-    t = lags("t", t)
+    t, gamma = lags("t", t), Gamma(gamma)
     if gamma is Gamma.OFF:
         k = np.arange(1, int(t.max(initial=0)) + 2)
         return (np.cumsum(_difference(low, high, k) / k)[t] / (high - low))[()]
@@ -77,7 +77,7 @@ def rotrnn_energy(gamma: ArrayLike, updates: ArrayLike, start_energy: ArrayLike 
       ValueError: gamma outside [0, 1], updates < 0.
     """
     gamma = within("gamma", gamma, 0, 1, "a decay")
-    return (1 - gamma ** (2.0 * lags("updates", updates)) * (1 - np.asarray(start_energy, np.float64)))[()]
+    return (1 - gamma ** (2.0 * lags("updates", updates)) * (1 - finite("start_energy", start_energy)))[()]
 
 
 def rotrnn_range_energy(gamma_min: float, gamma_max: float, updates: ArrayLike) -> np.ndarray:
@@ -90,6 +90,7 @@ def rotrnn_range_energy(gamma_min: float, gamma_max: float, updates: ArrayLike) 
     Raises:
       ValueError: not 0 < gamma_min < gamma_max < 1, updates < 0.
     """
+    gamma_min, gamma_max = _number("gamma_min", gamma_min), _number("gamma_max", gamma_max)
     if not 0 < gamma_min < gamma_max < 1:
         raise ValueError(f"gamma in [{gamma_min}, {gamma_max}]: expected 0 < gamma_min < gamma_max < 1")
     slow, fast = -np.log(gamma_max), -np.log(gamma_min)
@@ -107,8 +108,8 @@ def autocovariance_of_spectrum(spectrum: ArrayLike) -> np.ndarray:
     Raises:
       ValueError: not a sequence of finite numbers >= 0.
     """
-    found = np.asarray(spectrum, np.float64)
-    if found.ndim != 1 or not found.size or not (np.isfinite(found).all() and found.min() >= 0):
+    found = finite("spectrum", spectrum)
+    if found.ndim != 1 or not found.size or found.min() < 0:
         raise ValueError("spectrum: expected finite numbers >= 0 at the frequencies 2 pi j/N")
     return np.fft.ifft(found)[: -(-found.size // 2)]
 
@@ -128,13 +129,12 @@ def coloured_energy(eigenvalues: ArrayLike, autocovariance: ArrayLike, updates: 
         `input_autocovariance` and `autocovariance_of_spectrum`.
 
     Raises:
-      ValueError: |lambda| > 1, updates < 1.
+      ValueError: |lambda| > 1, updates < 1, an autocovariance that is not finite.
     """
     eigenvalues = np.asarray(eigenvalues, np.complex128)
-    if not np.abs(eigenvalues).max(initial=0) <= 1:
-        raise ValueError(f"|lambda| = {np.abs(eigenvalues).max():g}: expected at most 1")
+    _moduli(eigenvalues)
     r = padded(autocovariance, updates)
-    aligned = (eigenvalues.conj()[:, None] ** np.arange(updates) * r).real
+    aligned = (eigenvalues.conj()[:, None] ** np.arange(r.shape[-1]) * r).real
     return aligned_energy(np.abs(eigenvalues), aligned)
 
 
@@ -142,14 +142,12 @@ def coloured_limit(eigenvalues: ArrayLike, autocovariance: ArrayLike) -> np.ndar
     """[r(0) + 2 Re sum_{tau>=1} conj(lambda)^tau r(tau)] / (1 - |lambda|^2) of modes, (M,); r is 0 beyond its end.
 
     Raises:
-      ValueError: |lambda| >= 1.
+      ValueError: |lambda| >= 1, an autocovariance that is not finite.
     """
     eigenvalues = np.asarray(eigenvalues, np.complex128)
-    if not np.abs(eigenvalues).max(initial=0) < 1:
-        raise ValueError(
-            f"|lambda| = {np.abs(eigenvalues).max():g}: expected below 1, coloured_energy has finite times"
-        )
-    r = np.atleast_2d(autocovariance)
+    if _moduli(eigenvalues).max(initial=0) == 1:
+        raise ValueError("|lambda| = 1: expected below 1, coloured_energy has finite times")
+    r = np.atleast_2d(_autocovariance(autocovariance))
     aligned = (eigenvalues.conj()[:, None] ** np.arange(r.shape[1]) * r).real
     return (2 * aligned.sum(1) - aligned[:, 0]) / (1 - np.abs(eigenvalues) ** 2)
 
@@ -158,11 +156,13 @@ def ar1_factor(eigenvalues: ArrayLike, phi: float) -> np.ndarray:
     """(1 - phi^2 |lambda|^2) / |1 - phi lambda|^2: steady energy under AR(1) inputs over that under white ones.
 
     Raises:
-      ValueError: phi outside [-1, 1].
+      ValueError: phi outside [-1, 1], |lambda| > 1, phi lambda = 1, where no state is steady.
     """
-    phi = float(within("phi", phi, -1, 1, "the correlation of neighbours"))
+    phi = one("phi", within("phi", phi, -1, 1, "the correlation of neighbours"))
     eigenvalues = np.asarray(eigenvalues, np.complex128)
-    return (1 - phi**2 * np.abs(eigenvalues) ** 2) / np.abs(1 - phi * eigenvalues) ** 2
+    if (phi * eigenvalues == 1).any():
+        raise ValueError("phi lambda = 1: resonance, the energy has no limit")
+    return (1 - phi**2 * _moduli(eigenvalues) ** 2) / np.abs(1 - phi * eigenvalues) ** 2
 
 
 def ar1_phase_mean(modulus: ArrayLike, phi: float, max_phase: float) -> np.ndarray:
@@ -170,9 +170,9 @@ def ar1_phase_mean(modulus: ArrayLike, phi: float, max_phase: float) -> np.ndarr
     r = phi |lambda|, continued to theta <= 2 pi; 1 on the full circle, even for constant inputs (phi = 1).
 
     Raises:
-      ValueError: phi outside [-1, 1], max_phase outside (0, 2 pi].
+      ValueError: phi outside [-1, 1], |lambda| outside [0, 1], max_phase outside (0, 2 pi].
     """
-    r = within("phi", phi, -1, 1, "the correlation of neighbours") * np.asarray(modulus)
+    r = within("phi", phi, -1, 1, "the correlation of neighbours") * within("|lambda|", modulus, 0, 1, "a modulus")
     half = _phase(max_phase) / 2
     return np.arctan2((1 + r) * np.sin(half), (1 - r) * np.cos(half)) / half
 
@@ -194,16 +194,19 @@ def ring_energy(
     independent of lambda with E|(Bu)_i|^2 = r(0). The mean over the phase is exact, that over the ring by quadrature.
 
     Raises:
-      ValueError: not 0 <= r_min < r_max <= 1, max_phase outside (0, 2 pi], updates < 1.
+      ValueError: not 0 <= r_min < r_max <= 1, max_phase outside (0, 2 pi], updates < 1, an autocovariance that is
+        not finite.
     """
+    gamma, start = Gamma(gamma), Start(start)
     low, high = _ring(r_min, r_max)
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
     squared = low + (high - low) * (nodes + 1) / 2
     modulus = np.sqrt(squared)
-    tau = np.arange(updates)
+    r = np.real(padded(autocovariance, updates))
+    tau = np.arange(r.shape[-1])
     # Mean of Re exp(-i tau theta): sin(x)/x at x = tau max_phase, and r(tau) is real.
     turned = np.sinc(tau * _phase(max_phase) / np.pi)
-    aligned = modulus[:, None] ** tau * turned * np.real(padded(autocovariance, updates))
+    aligned = modulus[:, None] ** tau * turned * r
     spread = np.ones_like(squared) if gamma is Gamma.OFF else 1 - squared
     first = 1 / np.sqrt(1 - squared) if start is Start.STATIONARY else np.ones_like(squared)
     return weights / 2 @ (spread[:, None] * aligned_energy(modulus, aligned, first))
@@ -225,10 +228,9 @@ def aligned_energy(modulus: np.ndarray, aligned: np.ndarray, first: ArrayLike = 
 
 def padded(autocovariance: ArrayLike, updates: int) -> np.ndarray:
     """r(tau) for tau = 0..updates-1, 0 where it is not given."""
-    if updates < 1:
-        raise ValueError(f"updates = {updates}: expected at least 1")
-    r = np.asarray(autocovariance)[..., :updates]
-    return np.pad(r, [(0, 0)] * (r.ndim - 1) + [(0, updates - r.shape[-1])])
+    count = one("updates", lags("updates", updates, 1, "expected at least 1"))
+    r = _autocovariance(autocovariance)[..., :count]
+    return np.pad(r, [(0, 0)] * (r.ndim - 1) + [(0, count - r.shape[-1])])
 
 
 def _difference(low: float, high: float, power: np.ndarray) -> np.ndarray:
@@ -237,20 +239,30 @@ def _difference(low: float, high: float, power: np.ndarray) -> np.ndarray:
         return -(high**power) * np.expm1(power * (np.log(low) - np.log(high)))
 
 
+def _autocovariance(r: ArrayLike) -> np.ndarray:
+    found = np.asarray(r)
+    if not found.ndim or not np.isfinite(found).all():
+        raise ValueError("autocovariance: expected a sequence of finite numbers")
+    return found
+
+
+def _moduli(eigenvalues: np.ndarray) -> np.ndarray:
+    return within("|lambda|", np.abs(eigenvalues), 0, 1, "a mode does not grow")
+
+
 def _ring(r_min: float, r_max: float) -> tuple[float, float]:
-    if not 0 <= r_min < r_max <= 1:
-        raise ValueError(f"ring [{r_min}, {r_max}]: expected 0 <= r_min < r_max <= 1")
-    return r_min**2, r_max**2
+    low, high = _number("r_min", r_min), _number("r_max", r_max)
+    if not 0 <= low < high <= 1:
+        raise ValueError(f"ring [{low}, {high}]: expected 0 <= r_min < r_max <= 1")
+    return low**2, high**2
 
 
 def _phase(max_phase: float) -> float:
-    if not 0 < max_phase <= 2 * np.pi:
-        raise ValueError(f"max_phase = {max_phase}: expected above 0, at most 2 pi")
-    return max_phase
-
-
-def _stable(log_modulus: ArrayLike) -> np.ndarray:
-    found = np.asarray(log_modulus, np.float64)
-    if not (found <= 0).all():
-        raise ValueError(f"log|lambda| = {log_modulus}: expected at most 0")
+    found = _number("max_phase", max_phase)
+    if not 0 < found <= 2 * np.pi:
+        raise ValueError(f"max_phase = {found}: expected above 0, at most 2 pi")
     return found
+
+
+def _number(name: str, value: float) -> float:
+    return one(name, finite(name, value))

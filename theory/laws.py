@@ -3,7 +3,16 @@
 import enum
 
 
-class Ensemble(enum.StrEnum):
+class Choice(enum.StrEnum):
+    """A closed choice, or the string that names it: whoever takes one coerces it. `scans.Choice` without jax."""
+
+    @classmethod
+    def _missing_(cls, value: object):
+        known = ", ".join(member.value for member in cls)
+        raise ValueError(f"unknown {cls.__name__} {value!r}: expected one of {known}")
+
+
+class Ensemble(Choice):
     """The law of a dense W of order n, entries iid of variance 1/n ("Glorot")."""
 
     COMPLEX = "complex"
@@ -12,7 +21,7 @@ class Ensemble(enum.StrEnum):
     """N(0, 1/n)."""
 
 
-class Method(enum.StrEnum):
+class Method(Choice):
     """How exact energies are computed: two forms of the same formula, neither of which overflows."""
 
     SUMS = "sums"
@@ -21,7 +30,7 @@ class Method(enum.StrEnum):
     """A recurrence of positive numbers, rescaled when they grow: no subtraction, the more accurate one."""
 
 
-class Gamma(enum.StrEnum):
+class Gamma(Choice):
     """The input gain of an LRU, as in its config."""
 
     LEARNED = "learned"
@@ -32,7 +41,7 @@ class Gamma(enum.StrEnum):
     """1."""
 
 
-class Start(enum.StrEnum):
+class Start(Choice):
     """What a RotRNN does with the first input of a sequence."""
 
     ZERO = "zero"
@@ -41,7 +50,7 @@ class Start(enum.StrEnum):
     """Scales it by 1/sqrt(1 - gamma^2): under white inputs the energy is 1 from the first update on."""
 
 
-class Origin(enum.StrEnum):
+class Origin(Choice):
     """What t = 0 means on a curve."""
 
     FIRST_INPUT = "h_0 = x_0"
@@ -50,7 +59,7 @@ class Origin(enum.StrEnum):
     """t counts updates: t inputs were absorbed."""
 
 
-class Unit(enum.StrEnum):
+class Unit(Choice):
     """What an energy is the energy of."""
 
     NATIVE = "native"

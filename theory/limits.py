@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import gammaln
 
-from theory.checks import lags, widths, within
+from theory.checks import lags, one, widths, within
 
 LARGEST_C = 37.0
 """Beyond it q(c) leaves the range of float64."""
@@ -56,7 +56,7 @@ def regime(n: int, t: int) -> Place:
     Raises:
       ValueError: n < 1, t < 0 or above 1e6.
     """
-    width, lag = int(widths(n)), int(lags("t", t))
+    width, lag = one("n", widths(n)), one("t", lags("t", t))
     c = lag / math.sqrt(width)
     if c < CRITICAL_FROM:
         return Place(c, Regime.SUBCRITICAL)
@@ -95,10 +95,9 @@ def critical_passage(level: float) -> Passage:
     """The c with I(c)/c = level and with q(c) = level.
 
     Raises:
-      ValueError: a level that is not above 1 or that is above 1e250.
+      ValueError: a level below 1 + 1e-9, where rounding moves c by more than 1e-7 of itself, or above 1e250.
     """
-    if not 1 < level <= 1e250:
-        raise ValueError(f"level = {level}: the limits rise from 1, expected a number above 1, at most 1e250")
+    level = one("level", within("level", level, 1 + 1e-9, 1e250, "the limits rise from 1, below 1 + 1e-9 in rounding"))
 
     def root(curve):
         return float(brentq(lambda c: math.log(curve(c)) - math.log(level), 1e-3, LARGEST_C, xtol=1e-14, rtol=1e-14))  # pyright: ignore[reportArgumentType]
@@ -122,17 +121,13 @@ def log_s_supercritical(n: ArrayLike, t: ArrayLike) -> np.ndarray:
     Relative error of S ~ 3n/t^2, besides rounding of eps n log n by gammaln. t may exceed the range of `log_s`.
 
     Raises:
-      ValueError: n < 1, t < 1.
+      ValueError: n < 1, t < 1 or above 1e300.
     """
-    n, t = widths(n).astype(np.float64), np.asarray(t, np.float64)
-    if t.size and not t.min() >= 1:
-        raise ValueError(f"t = {t.min():g}: the form holds for t >> sqrt n, expected at least 1")
+    n, t = widths(n).astype(np.float64), within("t", t, 1, 1e300, "the form holds for t >> sqrt n")
     product = gammaln(n + t + 2) - gammaln(n + 1) - (t + 1) * np.log(n)
-    return np.log((n + t) / t) + np.log(n) - np.log((t + 1) * (t + 2)) + product
+    return np.log((n + t) / t) + np.log(n) - np.log(t + 1) - np.log(t + 2) + product
 
 
 def _from_one(n: ArrayLike, t: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    t = lags("t", t)
-    if t.size and t.min() < 1:
-        raise ValueError("t = 0: the form holds for t >> sqrt n, expected at least 1")
+    t = lags("t", t, 1, "the form holds for t >> sqrt n, expected at least 1")
     return widths(n).astype(np.float64), t.astype(np.float64)

@@ -24,7 +24,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Inexact, Key
 
-from theory.checks import lags, widths
+from theory.checks import lags, whole, widths
 from theory.laws import Ensemble
 
 NUMBERS_AT_ONCE = 2**22
@@ -39,7 +39,8 @@ class Plan:
     """What is drawn. tied: one W for all steps, as in a recurrence; else a fresh one each step, as in a deep network.
 
     Raises:
-      ValueError: n < 1, longest < 0 or above 1e6, draws < 1, probes outside 1..n.
+      ValueError: n < 1, longest < 0 or above 1e6, draws < 1, probes outside 1..n, seed outside 0..2^32 - 1, fields of
+        another type.
     """
 
     n: int
@@ -51,12 +52,20 @@ class Plan:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        # Plans are keys of compiled programs, where a string equals the member that it names.
+        object.__setattr__(self, "ensemble", Ensemble(self.ensemble))
+        for name in ("n", "longest", "draws", "probes", "seed"):
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
+        if not isinstance(self.tied, bool):
+            raise ValueError(f"tied = {self.tied!r}: expected True or False")
         widths(self.n)
         lags("longest", self.longest)
         if self.draws < 1 or not 1 <= self.probes <= self.n:
             raise ValueError(
                 f"{self.draws} draws with {self.probes} probes: expected at least 1, and 1 to n = {self.n}"
             )
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed = {self.seed}: expected 0 to 2^32 - 1")
 
     @property
     def chunk(self) -> int:

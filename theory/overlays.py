@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from theory import diagonal
-from theory.checks import lags, widths
+from theory.checks import finite, gains, lags, one, widths, within
 from theory.dense import log_s
 from theory.laws import Ensemble, Gamma, Origin, Start, Unit
 
@@ -26,6 +26,11 @@ class Dense:
     n: int
     ensemble: Ensemble = Ensemble.COMPLEX
     gain: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ensemble", Ensemble(self.ensemble))
+        one("n", widths(self.n))
+        one("gain", gains(self.gain))
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,9 @@ class LRU:
     gamma: Gamma = Gamma.LEARNED
     max_phase: float = 2 * np.pi
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gamma", Gamma(self.gamma))
+
 
 @dataclass(frozen=True)
 class RotRNN:
@@ -53,6 +61,10 @@ class RotRNN:
     start: Start = Start.ZERO
     max_phase: float = 2 * np.pi
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "start", Start(self.start))
+        one("state_per_head", lags("state_per_head", self.state_per_head, 1, "expected at least 1"))
+
 
 @dataclass(frozen=True)
 class Modes:
@@ -60,6 +72,13 @@ class Modes:
 
     eigenvalues: tuple[complex, ...]
     powers: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        powers = within("powers", self.powers, 0, np.finfo(np.float64).max, "powers of the input of each mode")
+        if len(self.eigenvalues) != powers.size or not powers.any():
+            raise ValueError(
+                f"{len(self.eigenvalues)} modes with {powers.size} powers: expected one for each, not all of them 0"
+            )
 
 
 Model = Dense | Orthogonal | LRU | RotRNN | Modes
@@ -86,9 +105,10 @@ def overlay(model: Model, t: ArrayLike, *, origin: Origin, unit: Unit, autocovar
       autocovariance: r(tau) of each input channel, r(0) = 1, 0 beyond its end; channels independent of each other.
 
     Raises:
-      ValueError: t < 0 (< 1 where it counts updates), r(0) != 1, correlated inputs to real dense weights.
+      ValueError: t < 0 (< 1 where it counts updates), r(0) != 1, correlated inputs to real dense weights, unknown
+        origin or unit.
     """
-    r = np.asarray(autocovariance, np.float64)
+    origin, unit, r = Origin(origin), Unit(unit), finite("autocovariance", autocovariance)
     if r.ndim != 1 or not r.size or abs(r[0] - 1) > 1e-9:
         raise ValueError(
             "autocovariance: expected a sequence r(tau) with r(0) = 1; scale the energies for other powers"
@@ -117,13 +137,21 @@ def _native(model: Model, updates: np.ndarray, r: np.ndarray) -> np.ndarray:
             if r.size == 1:
                 return np.log(diagonal.lru_energy(r_min, r_max, updates - 1, gamma))
             curve = diagonal.ring_energy(r_min, r_max, r, last, max_phase=max_phase, gamma=gamma)
-            return np.log(curve[updates - 1])
+            return _log(curve[updates - 1])
         case RotRNN(low, high, _, start, max_phase):
             curve = diagonal.ring_energy(low, high, r, last, max_phase=max_phase, start=start)
-            return np.log(curve[updates - 1])
+            return _log(curve[updates - 1])
         case Modes(eigenvalues, powers):
             curves = diagonal.coloured_energy(eigenvalues, r, last)
-            return np.log((np.asarray(powers)[:, None] * curves).mean(0)[updates - 1])
+            return _log((np.asarray(powers)[:, None] * curves).mean(0)[updates - 1])
+
+
+def _log(energy: np.ndarray) -> np.ndarray:
+    """Logarithms of energies under coloured inputs."""
+    if energy.min(initial=0) < -1e-9:
+        raise ValueError("autocovariance: it gives energies below 0, so that it belongs to no inputs")
+    with np.errstate(divide="ignore"):
+        return np.log(np.maximum(energy, 0))
 
 
 def _real_numbers(model: Model) -> int:
@@ -136,7 +164,7 @@ def _real_numbers(model: Model) -> int:
         case LRU() | Modes():
             return 2
         case RotRNN():
-            return int(widths(model.state_per_head))
+            return model.state_per_head
 
 
 def _unit(model: Model, unit: Unit) -> str:

@@ -4,6 +4,7 @@
 from the keyboard. Anything else is a bug and shows its traceback.
 """
 
+import argparse
 import difflib
 import os
 import re
@@ -140,7 +141,13 @@ def require(values: flags.FlagValues, *names: str) -> None:
 
 
 def folder(given: str) -> Path:
-    """A path, with ~ for the home folder: no shell expands it behind an equals sign."""
+    """A path, with ~ for the home folder: no shell expands it behind an equals sign.
+
+    Raises:
+      argparse.ArgumentTypeError: nothing was given, as by an unset variable; it would mean the folder at hand.
+    """
+    if not given:
+        raise argparse.ArgumentTypeError("a path is missing")
     return Path(given).expanduser()
 
 
