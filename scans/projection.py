@@ -11,36 +11,44 @@ from jaxtyping import Array, Float
 def project(x: Float[Array, "*axes D"], w: Float[Array, "D E"], dtype: jnp.dtype | None = None) -> Array:
     """x w (*axes, E), for activations of `dtype` (default: that of x).
 
-    Multiplied as one matrix of all steps: XLA's CPU backend takes twice as long for the gradient of w where that sums
-    over two axes.
     bfloat16: factors are rounded to it, sums and result are float32, as everything between two projections is (states,
-    matrices, softmax). Others: full precision on every platform, where an accelerator would take less.
+    matrices, softmax). Others: full precision on every platform, where an accelerator would take less; multiplied as
+    one matrix of all steps, because XLA's CPU backend takes twice as long for the gradient of w where that sums over
+    two axes.
     """
-    rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
     if is_low(dtype or x.dtype):
-        y = _low_product(rows.astype(jnp.bfloat16), w)
-    else:
-        y = jnp.matmul(rows, w, precision=lax.Precision.HIGHEST)
-    return y.reshape(*x.shape[:-1], w.shape[1])
+        return _low_product(x.astype(jnp.bfloat16), w)
+    rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+    return jnp.matmul(rows, w, precision=lax.Precision.HIGHEST).reshape(*x.shape[:-1], w.shape[1])
 
 
 @jax.custom_vjp
-def _low_product(rows: Float[Array, "R D"], w: Float[Array, "D E"]) -> Float[Array, "R E"]:
-    """rows w, factors rounded to bfloat16 and sums in float32; those of the gradient too, where autodiff would multiply
-    its float32 by bfloat16, which takes the time of float32, and round the gradient of w."""
-    return jnp.matmul(rows, w.astype(jnp.bfloat16), preferred_element_type=jnp.float32)
+def _low_product(x: Float[Array, "*axes D"], w: Float[Array, "D E"]) -> Float[Array, "*axes E"]:
+    """x w, factors rounded to bfloat16 and sums in float32; those of the gradient too, where autodiff would multiply
+    its float32 by bfloat16, which takes the time of float32, and round the gradient of w.
+
+    The axes stay apart: joined, time and records that lie on different devices would have to be gathered first."""
+    return jnp.matmul(x, w.astype(jnp.bfloat16), preferred_element_type=jnp.float32)
 
 
-def _low_forward(rows, w):
-    return _low_product(rows, w), (rows, w)
+def _low_forward(x, w):
+    return _low_product(x, w), (x, w)
 
 
 def _low_backward(residuals, g):
-    rows, w = residuals
+    x, w = residuals
     g = g.astype(jnp.bfloat16)
-    by_rows = jnp.matmul(g, w.T.astype(jnp.bfloat16), preferred_element_type=jnp.float32)
-    by_w = jnp.matmul(rows.T, g, preferred_element_type=jnp.float32)
-    return by_rows.astype(rows.dtype), by_w.astype(w.dtype)
+    by_x = jnp.matmul(g, w.T.astype(jnp.bfloat16), preferred_element_type=jnp.float32)
+    by_w = lax.platform_dependent(
+        x, g, cpu=lambda x, g: _over_steps(x.astype(w.dtype), g.astype(w.dtype)), default=_over_steps
+    )
+    return by_x.astype(x.dtype), by_w.astype(w.dtype)
+
+
+def _over_steps(x, g):
+    """x^T g of all steps, sums in float32; XLA's CPU backend has none for bfloat16 over two axes."""
+    steps = tuple(range(x.ndim - 1))
+    return lax.dot_general(x, g, ((steps, steps), ((), ())), preferred_element_type=jnp.float32)
 
 
 _low_product.defvjp(_low_forward, _low_backward)

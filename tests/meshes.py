@@ -31,7 +31,7 @@ SPLIT, STEPS, BATCH, SEEDS = tiny_split(40), 3, 8, (0, 1, 2, 3)
 ONE = MeshConfig(batch=1)
 
 LAYERS = {
-    "rotrnn": {"model.options.direction": "bidirectional", "model.norm": "batch"},
+    "rotrnn": {"model.options.direction": "bidirectional", "model.norm": "batch", "model.precision": "bfloat16"},
     "lru": {"model.options.direction": "backward", "model.options.chunk": 2},
     "s5": {"model.dropout": 0.2},
     "mru": {},
