@@ -31,13 +31,13 @@ SPLIT, STEPS, BATCH, SEEDS = tiny_split(40), 3, 8, (0, 1, 2, 3)
 ONE = MeshConfig(batch=1)
 
 LAYERS = {
-    "rotrnn": {"model.options.direction": "bidirectional", "model.norm": "batch", "model.precision": "bfloat16"},
-    "lru": {"model.options.direction": "backward", "model.options.chunk": 2},
+    "rotrnn": {"model.options.direction": "backward", "model.options.chunk": 2},
+    "lru": {"model.options.direction": "bidirectional", "model.norm": "batch", "model.precision": "bfloat16"},
     "s5": {"model.dropout": 0.2},
     "mru": {},
 }
 if not os.environ.get("LINREC_TEST_ALL"):
-    LAYERS = {"rotrnn": LAYERS["rotrnn"]}
+    LAYERS = {"lru": LAYERS["lru"]}
 
 
 TEXT = TaskSpec("text", TaskKind.LANGUAGE, InputKind.TOKENS, input_width=11, length=12, classes=11)

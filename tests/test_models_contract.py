@@ -271,7 +271,8 @@ def test_probe(x64, name, options):
     assert all(value.shape == () for value in found.pop("log", {}).values())
     split = ("gain_align",) if name in DIRECTED else ()
     per_head = dict.fromkeys(("energy", "gain", "log_decay", *split), (heads,))
-    over_time = dict.fromkeys(("energy_t", "white_t") if name == "dense" else ("energy_t",), (STEPS,))
+    theory = {"dense": ("white_t", "coloured_t")}.get(name, ("coloured_t",) if name in DIRECTED else ())
+    over_time = dict.fromkeys(("energy_t", *theory), (STEPS,))
     assert {key: value.shape for key, value in found.items()} == per_head | over_time
     assert (np.asarray(found["energy"]) > 0).all()
     assert (np.asarray(found["log_decay"]) < 0).all()

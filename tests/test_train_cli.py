@@ -20,6 +20,7 @@ ENERGIES = {
     "state_energy_drift",
     "state_energy_t",
     "state_white_t",
+    "state_coloured_t",
     "state_gain",
     "state_gain_max",
     "state_align",
