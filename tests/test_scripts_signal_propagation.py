@@ -13,6 +13,9 @@ from theory.monte_carlo import silent
 from theory.signal_propagation import log_s
 
 SCRIPT = "scripts/signal_propagation.py"
+QUICK = ("--draws=1", "--widths=4")
+"""Were it not refused."""
+
 FIGURES = ("regimes", "profiles", "real_complex", "sharing", "families")
 
 
@@ -72,11 +75,11 @@ def test_draws_are_kept_and_give_the_same_page(out):
     [
         (["--draws=5"], "--out"),
         (["--out=x", "--draws=0"], "whole number of at least 1"),
-        (["--out="], "argument --out: a path is missing"),
-        (["--out=x", "--json="], "argument --json: a path is missing"),
+        (["--out=", *QUICK], "argument --out: a path is missing"),
+        (["--out=x", "--json=", *QUICK], "argument --json: a path is missing"),
         (["--out=x", "--draws=1000000"], "1000000 draws: expected at most 100000"),
-        (["--out=x", "--json=docs"], "--json=docs is a folder"),
-        (["--out=x", "--json=x"], "--json=x is a folder"),
+        (["--out=x", "--json=docs", *QUICK], "--json=docs is a folder"),
+        (["--out=x", "--json=x", *QUICK], "--json=x is a folder"),
         (["--out=x", "--widths=2,16"], "width 2: expected at least 4"),
         (["--out=x", "--widths=10000"], "width 10000: expected at most 8192"),
         (["--out=x", "--json=nowhere/x.json"], "--json=nowhere/x.json: there is no folder nowhere"),

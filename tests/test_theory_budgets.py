@@ -49,10 +49,6 @@ def test_what_never_passes_within_the_range():
     assert first_passage(10**12, math.log(10), Quantity.GAIN) is None
 
 
-def test_a_string_names_the_quantity():
-    assert first_passage(64, math.log(2), "S/(t+1)") == first_passage(64, math.log(2), Quantity.GROWTH)
-
-
 @pytest.mark.parametrize(
     ("call", "said"),
     [

@@ -134,10 +134,6 @@ def test_q_rises_with_time_and_falls_with_width(n, k):
     assert log_q(n + 1, k) < log_q(n, k) + 1e-13
 
 
-def test_strings_name_methods():
-    assert log_q(16, 5, method="recurrence") == log_q(16, 5, method=Method.RECURRENCE)
-
-
 def test_values_broadcast_over_width_time_and_gain():
     n, k, gain = np.array([4, 64])[:, None, None], np.arange(30)[:, None], np.array([0.9, 1.0, 1.1])
     q, s = log_q(n, k, gain), log_s(n, k, gain)
