@@ -39,14 +39,16 @@ def _low_backward(residuals, g):
     x, w = residuals
     g = g.astype(jnp.bfloat16)
     by_x = jnp.matmul(g, w.T.astype(jnp.bfloat16), preferred_element_type=jnp.float32)
-    by_w = lax.platform_dependent(
-        x, g, cpu=lambda x, g: _over_steps(x.astype(w.dtype), g.astype(w.dtype)), default=_over_steps
-    )
+    if jax.sharding.get_abstract_mesh().empty:
+        by_w = _over_steps(*(a.reshape(-1, a.shape[-1]) for a in (x, g)))
+    else:
+        full = lambda x, g: _over_steps(x.astype(w.dtype), g.astype(w.dtype))  # noqa: E731
+        by_w = lax.platform_dependent(x, g, cpu=full, default=_over_steps)
     return by_x.astype(x.dtype), by_w.astype(w.dtype)
 
 
 def _over_steps(x, g):
-    """x^T g of all steps, sums in float32; XLA's CPU backend has none for bfloat16 over two axes."""
+    """x^T g of all steps, sums in float32; XLA's CPU backend cannot sum products of bfloat16 over two axes."""
     steps = tuple(range(x.ndim - 1))
     return lax.dot_general(x, g, ((steps, steps), ((), ())), preferred_element_type=jnp.float32)
 
