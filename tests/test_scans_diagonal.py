@@ -211,13 +211,13 @@ def test_refuses_empty_and_contradictory_calls():
 
 
 def test_methods_are_chosen_by_name_and_agree_in_float32():
-    system = jax.tree.map(jnp.float32, make_system())
+    system, run = jax.tree.map(jnp.float32, make_system()), jax.jit(diagonal_layer, static_argnames=("method", "chunk"))
     u = jnp.float32(np.random.default_rng(0).normal(size=(2, 33, WIDTH)))
     auto, chunked, sequential, associative = (
-        diagonal_layer(system, u, method=m)[0] for m in (ScanMethod.AUTO, ScanMethod.CHUNKED, *METHODS)
+        run(system, u, method=m)[0] for m in (ScanMethod.AUTO, ScanMethod.CHUNKED, *METHODS)
     )
     np.testing.assert_array_equal(auto, sequential)
-    np.testing.assert_array_equal(diagonal_layer(system, u, chunk=2)[0], chunked)
+    np.testing.assert_array_equal(run(system, u, chunk=2)[0], chunked)
     for other in (chunked, associative):
         np.testing.assert_allclose(other, sequential, rtol=0, atol=1e-5)
         assert not np.array_equal(other, sequential)

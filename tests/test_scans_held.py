@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -29,6 +30,9 @@ def inputs(steps=STEPS, seed=0):
     return jnp.asarray(np.random.default_rng(seed).normal(size=(2, steps, WIDTH)))
 
 
+run = jax.jit(diagonal_layer, static_argnames="reverse")
+
+
 def without_d(system: DiagonalSystem) -> DiagonalSystem:
     return system._replace(d=jnp.zeros_like(system.d))
 
@@ -40,12 +44,12 @@ def test_exact_for_held_inputs(steps):
     u = inputs()
     for system in systems():
         slow = held_system(system, steps)
-        full, last = diagonal_layer(system, jnp.repeat(u, steps, 1))
-        found, slow_last = diagonal_layer(slow, u)
+        full, last = run(system, jnp.repeat(u, steps, 1))
+        found, slow_last = run(slow, u)
         np.testing.assert_allclose(found, full[:, steps - 1 :: steps], rtol=0, atol=1e-12)
         np.testing.assert_allclose(slow_last, last, rtol=0, atol=1e-12)
-        full, _ = diagonal_layer(system, jnp.repeat(u, steps, 1), reverse=True)
-        found, _ = diagonal_layer(slow, u, reverse=True)
+        full, _ = run(system, jnp.repeat(u, steps, 1), reverse=True)
+        found, _ = run(slow, u, reverse=True)
         np.testing.assert_allclose(found, full[:, ::steps], rtol=0, atol=1e-12)
 
 

@@ -113,8 +113,9 @@ def over_time_csv(settings: Sequence[Setting], at: int | None = None) -> str:
         times = setting.first.facts["probe_times"]
         laws = law(setting, times) or [""] * len(times)
         rows = setting.rows("probes")
+        shown = 0, last_step(rows, at)
         for seed, own in rows.items():
-            for row in (row for row in own if row["step"] in (0, last_step(rows, at))):
+            for row in (row for row in own if row["step"] in shown):
                 theory = [of_layers(row, f"state_{inputs}_t") for inputs in ("white", "coloured")]
                 for layer, energies in of_layers(row, "state_energy_t").items():
                     white, coloured = (curves.get(layer, [""] * len(times)) for curves in theory)
