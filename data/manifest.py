@@ -10,6 +10,7 @@ from pathlib import Path
 from data.errors import DataError
 from data.folders import Shard
 from data.parallel import Progress
+from data.sealed import sealed, unsealed
 from data.splits import combined
 
 MANIFEST = "manifest.json"
@@ -41,8 +42,8 @@ def manifest_of(folder: Path, name: str, shards: Mapping[str, Sequence[Shard]], 
 
 
 def save_manifest(folder: Path, manifest: dict) -> None:
-    """Written last of all files."""
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    """Written last of all files, with a hash of itself."""
+    (folder / MANIFEST).write_text(json.dumps(sealed(manifest), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def read_manifest(folder: Path, name: str, splits: Collection[str], remedy: str) -> dict:
@@ -58,7 +59,7 @@ def read_manifest(folder: Path, name: str, splits: Collection[str], remedy: str)
         raise DataError(f"{folder} has no {MANIFEST}, so it is no prepared data set; move it away, then {remedy}")
     redo = f"delete {folder}, then {remedy}"
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = unsealed(json.loads(path.read_text(encoding="utf-8")))
         found_name, written = manifest["name"], manifest.get("format", 1)
         sizes = {file: entry["bytes"] for file, entry in manifest["files"].items()}
         _require_shape(manifest, splits)

@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from training.folders import CONFIG, METRICS
+from training.folders import CONFIG, LOCK, METRICS
 from training.writers import Follower
 
 LOOK_BACK = 2**23
@@ -108,7 +108,7 @@ class Watched:
         assert self._sizes is not None
         path = self.folder / METRICS
         age = now - (path if path.exists() else self.folder / CONFIG).stat().st_mtime
-        held = is_locked(self.folder / CONFIG)
+        held = is_locked(self.folder / LOCK)
         dead = [str(seed) for seed, row in self._train.items() if row["loss"] is not None and math.isnan(row["loss"])]
         if held or (age < SILENT and step < self._sizes.steps):
             state = "running" if age < SILENT else f"running, no row for {timedelta(seconds=round(age))}"
@@ -152,6 +152,8 @@ def is_locked(path: Path) -> bool:
     Asked of the kernel's list: who tries the lock may be in the way of a run that starts just then. False where there
     is no such list.
     """
+    if not path.exists():
+        return False
     stat = path.stat()
     place = f"{os.major(stat.st_dev):02x}:{os.minor(stat.st_dev):02x}:{stat.st_ino}"
     try:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from commands import TINY, Ended, assert_refused, call, run
 
-from scripts.kill_test import differ
+from scripts.kill_subjects import differ_runs
 from training import describe, workdir
 from training.config import SCHEMA
 from training.writers import read_metrics
@@ -47,7 +47,7 @@ def test_one_command_trains_to_the_end(finished):
     folder, ended = finished
     assert ended.code == 0, ended.err
     assert ended.err == ""
-    expected = ["checkpoints", "config.json", "cost.json", "metrics.jsonl", "train.log"]
+    expected = ["checkpoints", "config.json", "cost.json", "lock", "metrics.jsonl", "train.log"]
     assert sorted(path.name for path in folder.iterdir()) == expected
     assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == ["12", "8"]
     lines = ended.out.splitlines()
@@ -119,7 +119,7 @@ def test_the_same_command_says_that_it_is_finished(copy):
 @pytest.mark.parametrize("every", [1, 1000])
 def test_the_probe_changes_nothing_but_its_own_rows(finished, tmp_path, every):
     assert call("train.py", TINY, f"--workdir={tmp_path / 'run'}", f"--config.train.probe_every={every}").code == 0
-    (line,) = differ(finished[0], tmp_path / "run")
+    (line,) = differ_runs(finished[0], tmp_path / "run")
     assert line.startswith("metrics.jsonl differs from line ")
     metrics = [
         [{k: v for k, v in row.items() if k not in ENERGIES | {"seconds", "nonfinite"}} for row in read_metrics(path)]

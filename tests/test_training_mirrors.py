@@ -19,7 +19,7 @@ from commands import ROOT, TINY, assert_refused, call
 from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
 from wandb_server import service
 
-from scripts.kill_test import differ
+from scripts.kill_subjects import differ_runs
 from training import mirrors
 from training.config import Mirrors
 from training.mirroring import Steps, TensorBoard, follow, run_id, scalars
@@ -239,7 +239,7 @@ def test_a_run_with_a_service_that_never_answers_ends_bit_for_bit_like_one_witho
     assert told == [
         "the wandb mirror is gone (it did not get on for 1 s), the run is not: train.py --sync uploads it later"
     ]
-    assert differ(tmp_path / "alone", tmp_path / "run") == []
+    assert differ_runs(tmp_path / "alone", tmp_path / "run") == []
     rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
     events = events_of(tmp_path / "run" / "tensorboard")
     found = {(event.step, value.tag): value.simple_value for event in events for value in event.summary.value}

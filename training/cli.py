@@ -1,7 +1,7 @@
 """Command lines: flags in, one line and an exit code out.
 
 0 done; 2 refused, the user's mistake; 3 stopped on a non-finite value; 75 asked to stop, and saved; 130 interrupted
-from the keyboard. Anything else is a bug and shows its traceback.
+at once from the keyboard. Anything else is a bug and shows its traceback.
 """
 
 import argparse
@@ -125,11 +125,18 @@ def _interrupted(*_: object) -> None:
 
 
 def asked_to_stop() -> Callable[[], bool]:
-    """Whether SIGTERM or SIGUSR1 has come, by which a scheduler says that the time is over. From now on they no longer
-    end the process: that is left to whoever asks."""
+    """Whether SIGTERM or SIGUSR1 has come, by which a scheduler says that the time is over, or Control-C. From now on
+    they no longer end the process: that is left to whoever asks. A second Control-C ends it on the spot."""
     came = threading.Event()
+
+    def once(*_: object) -> None:
+        signal.signal(signal.SIGINT, _interrupted)
+        os.write(2, b"stopping after the step in progress; Control-C again stops at once\n")
+        came.set()
+
     for number in (signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, lambda *_: came.set())
+    signal.signal(signal.SIGINT, once)
     return came.is_set
 
 

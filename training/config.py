@@ -18,9 +18,8 @@ from models.registry import LAYERS, layer_spec
 from models.roles import Role
 from scans import Choice
 from training.errors import ConfigError
+from training.folders import SCHEMA
 from training.optim import Decay, GroupOption, Schedule, WInScaling
-
-SCHEMA = 2
 
 
 class OnNonFinite(Choice):

@@ -5,6 +5,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from data.sealed import sealed, unsealed
+
 
 def sync(path: Path) -> None:
     """Waits until the file or folder ``path`` is on the disk; a folder is the list of its names.
@@ -42,6 +44,24 @@ def write_json(path: Path, value: Any) -> None:
       OSError: as ``write_atomically``.
     """
     write_atomically(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
+
+
+def write_sealed(path: Path, record: dict[str, Any]) -> None:
+    """Writes a record with a hash of itself, as `write_json`."""
+    write_json(path, sealed(record))
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """The record of such a file, or of an older one without a hash.
+
+    Raises:
+      OSError: the file cannot be read.
+      ValueError: it is no JSON, no record, or not what was written.
+    """
+    record = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(record, dict):
+        raise ValueError("it is no record")
+    return unsealed(record)
 
 
 def size_text(count: int) -> str:

@@ -1,0 +1,30 @@
+"""JSON records that carry a hash of themselves, so that an altered one is never taken for what was written."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+SEAL = "sha256"
+
+
+def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with the sha256 of its JSON text as last entry."""
+    return {**record, SEAL: digest(record)}
+
+
+def unsealed(record: dict[str, Any]) -> dict[str, Any]:
+    """A record without its seal; one without was written before there were any, and is taken as it is.
+
+    Raises:
+      ValueError: it is not what was sealed.
+    """
+    rest = {key: value for key, value in record.items() if key != SEAL}
+    if record.get(SEAL, digest(rest)) != digest(rest):
+        raise ValueError(f"it was altered after it was written: its {SEAL} does not match")
+    return rest
+
+
+def digest(record: Mapping[str, Any]) -> str:
+    """The sha256 of a record's JSON text, which is the same after it was written and read."""
+    return hashlib.sha256(json.dumps(record).encode()).hexdigest()
