@@ -69,7 +69,14 @@ def sizes(trees: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]]) -> Laye
     for depth, block in enumerate(blocks):
         if "energy" in block:
             found[f"blocks/{depth}"]["state_energy"] = _finite(float(np.sum(block["energy"], dtype=np.float64)))
-    return found
+    return dict(sorted(found.items(), key=lambda item: _place(item[0])))
+
+
+def _place(layer: str) -> tuple[int, int]:
+    """Orders layers as an input meets them."""
+    if layer.startswith("blocks/"):
+        return 1, int(layer.removeprefix("blocks/"))
+    return (0 if layer in ("encoder", "embedding") else 2), 0
 
 
 def _squares(tree: Any) -> dict[str, float]:
