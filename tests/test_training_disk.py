@@ -1,4 +1,4 @@
-"""A disk that is full, over its quota, read-only or locked while a run uses it: one line, nothing lost, and on it goes."""
+"""A disk that is full, over its quota, read-only or locked while a run uses it: one line, no loss, and on it goes."""
 
 import errno
 import os
