@@ -9,8 +9,9 @@ SEAL = "sha256"
 
 
 def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record with the sha256 of its JSON text as last entry."""
-    return {**record, SEAL: digest(record)}
+    """The record with the sha256 of its JSON text as last entry, in place of one that it has."""
+    rest = _rest(record)
+    return {**rest, SEAL: digest(rest)}
 
 
 def unsealed(record: dict[str, Any]) -> dict[str, Any]:
@@ -19,10 +20,14 @@ def unsealed(record: dict[str, Any]) -> dict[str, Any]:
     Raises:
       ValueError: it is not what was sealed.
     """
-    rest = {key: value for key, value in record.items() if key != SEAL}
+    rest = _rest(record)
     if record.get(SEAL, digest(rest)) != digest(rest):
         raise ValueError(f"it was altered after it was written: its {SEAL} does not match")
     return rest
+
+
+def _rest(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in record.items() if key != SEAL}
 
 
 def digest(record: Mapping[str, Any]) -> str:

@@ -77,7 +77,9 @@ def soak(steps: int, workdir: Path) -> list[Sample]:
 
 def config(steps: int) -> ExperimentConfig:
     """One block of an LRU on short sequences."""
-    tiny = from_config_dict(lra.get_config("task=listops,layer=lru,depth=1,direction=forward,seeds=0:1,smoke"))
+    tiny = from_config_dict(
+        lra.get_config("task=listops,layer=lru,depth=1,direction=forward,seeds=0:1,smoke").to_dict()
+    )
     often = max(steps // EVENTS, 1)
     changed = replace(
         tiny.train, steps=steps, batch_size=2, eval_every=often, checkpoint_every=often, probe_every=often, log_every=10

@@ -13,6 +13,7 @@ from data.errors import DataError
 from data.folders import Journal, create, default_data_dir
 from data.manifest import MANIFEST, manifest_of, read_manifest, save_manifest
 from data.parallel import silent
+from data.sealed import sealed
 from data.spec import DataRequest
 from tests.data_sets import in_memory, made
 
@@ -128,7 +129,7 @@ def test_manifest_says_where_the_data_come_from(original):
 )
 def test_a_manifest_without_an_entry_is_damaged(data_dir, change):
     manifest = json.loads((data_dir / NAME / MANIFEST).read_text())
-    (data_dir / NAME / MANIFEST).write_text(json.dumps(manifest | change))
+    (data_dir / NAME / MANIFEST).write_text(json.dumps(sealed(manifest | change)))
     for use in (prepared.prepare, prepared.verify, prepared.open_data):
         with pytest.raises(DataError, match=r"manifest\.json is damaged"):
             use(REQUEST, data_dir)
@@ -166,7 +167,12 @@ def foreign_manifest(data_dir):
 
 def another_data_set(data_dir):
     path = data_dir / NAME / MANIFEST
-    path.write_text(path.read_text().replace(f'"name": "{NAME}"', '"name": "listops"'))
+    path.write_text(json.dumps(sealed(json.loads(path.read_text()) | {"name": "listops"})))
+
+
+def altered_manifest(data_dir):
+    path = data_dir / NAME / MANIFEST
+    path.write_text(path.read_text().replace('"majority": 0.', '"majority": 0.9'))
 
 
 @pytest.mark.parametrize(
@@ -178,6 +184,7 @@ def another_data_set(data_dir):
         (missing_manifest, "has no manifest.json, so it is no prepared data set; move it away"),
         (cut_manifest, "manifest.json is damaged"),
         (foreign_manifest, "manifest.json is damaged"),
+        (altered_manifest, "manifest.json is damaged .*altered after it was written"),
         (another_data_set, f"holds 'listops' and not '{NAME}'"),
     ],
 )

@@ -77,13 +77,13 @@ def test_states(tmp_path):
     stopped, finished, held = (tmp_path / name for name in ("a", "b", "c"))
     run(stopped)
     run(finished, **{"train.steps": 20})
-    with (run(held) / "config.json").open() as file:
+    with (run(held) / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         states = [found["state"] for found in cells([tmp_path], later).values()]
         assert states[:2] == ["stopped", "finished"]
         assert re.fullmatch(r"running, no row for (0:59:5\d|1:00:00)", states[2])
-        assert watched.is_locked(held / "config.json")
-        assert not watched.is_locked(stopped / "config.json"), "and asking has not taken it"
+        assert watched.is_locked(held / "lock")
+        assert not watched.is_locked(stopped / "lock"), "and asking has not taken it"
     assert [found["left"] for found in cells([tmp_path], later).values()] == [""] * 3
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "config.json").write_text('{"config": ')

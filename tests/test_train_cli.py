@@ -63,7 +63,18 @@ def test_one_command_trains_to_the_end(finished):
 def test_config_json_says_what_made_the_numbers(finished):
     record = json.loads((finished[0] / "config.json").read_text())
     assert record.keys() == {
-        *("schema", "config", "data_sha256", "probe_times", "versions", "git_commit", "devices", "platform", "cores"),
+        *(
+            "schema",
+            "config",
+            "data_sha256",
+            "probe_times",
+            "versions",
+            "git_commit",
+            "devices",
+            "platform",
+            "cores",
+            "sha256",
+        ),
         *("parameters", "state_size", "steps_per_record"),  # in numbers: test_training_cost.py
     }
     config, _ = workdir.read_config(finished[0])
@@ -109,7 +120,9 @@ def test_the_fields_of_a_row(finished):
 
 
 def test_the_same_command_says_that_it_is_finished(copy):
-    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file() and path.name != "train.log"}
+    before = {
+        path: path.read_bytes() for path in copy.rglob("*") if path.name not in ("train.log", "lock") and path.is_file()
+    }
     ended = call("train.py", TINY, f"--workdir={copy}")
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.splitlines()[-1] == f"finished already: 12 steps in {copy}"
@@ -340,7 +353,7 @@ def test_a_workdir_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
     def read_only(*_):
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(workdir, "write_json", read_only)
+    monkeypatch.setattr(workdir, "write_sealed", read_only)
     folder = tmp_path / "run"
     assert_refused(
         call("train.py", TINY, f"--workdir={folder}"), f"cannot write to workdir {folder}: Read-only file system"
