@@ -63,19 +63,8 @@ def test_one_command_trains_to_the_end(finished):
 def test_config_json_says_what_made_the_numbers(finished):
     record = json.loads((finished[0] / "config.json").read_text())
     assert record.keys() == {
-        *(
-            "schema",
-            "config",
-            "data_sha256",
-            "probe_times",
-            "versions",
-            "git_commit",
-            "devices",
-            "platform",
-            "cores",
-            "sha256",
-        ),
-        *("parameters", "state_size", "steps_per_record"),  # in numbers: test_training_cost.py
+        *("schema", "config", "data_sha256", "probe_times", "versions", "git_commit", "devices", "platform", "cores"),
+        *("sha256", "parameters", "state_size", "steps_per_record"),  # in numbers: test_training_cost.py
     }
     config, _ = workdir.read_config(finished[0])
     assert config.seeds == (0, 1)
@@ -120,9 +109,8 @@ def test_the_fields_of_a_row(finished):
 
 
 def test_the_same_command_says_that_it_is_finished(copy):
-    before = {
-        path: path.read_bytes() for path in copy.rglob("*") if path.name not in ("train.log", "lock") and path.is_file()
-    }
+    files = [path for path in copy.rglob("*") if path.is_file() and path.name not in ("train.log", "lock")]
+    before = {path: path.read_bytes() for path in files}
     ended = call("train.py", TINY, f"--workdir={copy}")
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.splitlines()[-1] == f"finished already: 12 steps in {copy}"

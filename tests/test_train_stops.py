@@ -150,7 +150,7 @@ def test_the_block_at_fault_is_named_and_the_step_can_be_taken_again(tmp_path, m
     assert capsys.readouterr().out.splitlines()[-1] == "taken again: everything is finite"
 
 
-FINE_STEP = StepMetrics(**dict.fromkeys(StepMetrics._fields, np.zeros(1)) | {"bad": np.full(1, FINE)})
+FINE_STEP = StepMetrics(*[jnp.zeros(1)] * 4, bad=jnp.full(1, FINE))
 
 
 def test_a_run_without_an_incident_or_with_a_damaged_one_has_nothing_to_replay(copy):
