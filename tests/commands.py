@@ -83,7 +83,7 @@ def on_devices(count: int, script: str, *arguments: object) -> str:
     """What a script of this folder prints in a process of its own that has so many devices."""
     tests = ROOT / "tests"
     environment = os.environ | {
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={count} {PATIENT}",
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count} {PATIENT}",
         "PYTHONPATH": f"{ROOT}:{tests}",
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }

@@ -13,6 +13,9 @@ _LAYER_FILES += [f"attention.{part}" for part in ("init", "timeline", "position"
 _LAYER_FILES += ["mlp.layer", "theory.dense_jax", "theory.monte_carlo"]
 install_import_hook(["linalg", "scans", *_LAYER_FILES], "beartype.beartype")
 
+QUICK = "--xla_backend_optimization_level=0"
+"""A test compiles far longer than it computes. XLA's own passes stay; without LLVM's it takes a third less."""
+
 
 def pytest_configure(config):
     # Compiled programs are kept between runs; tests that bound compile time switch this off themselves.
@@ -20,6 +23,9 @@ def pytest_configure(config):
     os.environ["JAX_COMPILATION_CACHE_DIR"] = cache
     jax.config.update("jax_compilation_cache_dir", cache)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    flags = os.environ.get("XLA_FLAGS", "")
+    if not os.environ.get("LINREC_TEST_ALL") and QUICK not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} {QUICK}".strip()  # read when the first array is made
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Two processes that train as one: the same losses, one folder, one writer, one refusal."""
 
 import json
+import os
 import socket
 
 import jax
@@ -54,7 +55,9 @@ def test_two_processes_train_as_one(tmp_path, monkeypatch):
     record = json.loads((tmp_path / "run" / "config.json").read_text())
     assert len(record["devices"]) == 2
 
-    monkeypatch.setenv("XLA_FLAGS", f"--xla_force_host_platform_device_count=2 {PATIENT}")
+    monkeypatch.setenv(
+        "XLA_FLAGS", f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2 {PATIENT}"
+    )
     beside = start("train.py", TINY, f"--workdir={tmp_path / 'two'}")
     assert call("train.py", TINY, f"--workdir={tmp_path / 'one'}").code == 0
     beside.communicate(timeout=240)

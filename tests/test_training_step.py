@@ -345,7 +345,7 @@ np.savez(sys.argv[1], *[np.asarray(leaf) for leaf in jax.tree.leaves((state.para
 def test_four_devices_give_what_one_gives(three, tmp_path):
     tests = pathlib.Path(__file__).parent
     environment = os.environ | {
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4",
         "PYTHONPATH": f"{tests}:{tests.parent}",
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }
