@@ -257,6 +257,23 @@ def test_a_config_json_of_another_version_or_type_is_refused(copy, change, line)
         assert_refused(ended, line)
 
 
+def test_a_run_that_was_moved_goes_on_and_is_scored(undisturbed, copy, tmp_path):
+    """Nothing in the folder says where it lies."""
+    moved = tmp_path / "elsewhere" / "the same run"
+    shutil.rmtree(copy / "checkpoints" / "12")
+    moved.parent.mkdir()
+    copy.rename(moved)
+    ended = call("train.py", TINY, f"--workdir={moved}")
+    assert (ended.code, ended.err) == (0, "")
+    assert "going on from step 8" in ended.out
+    assert differ(undisturbed, moved) == []
+    assert call("eval.py", f"--workdir={moved}").code == 0
+    assert not copy.exists()
+    contents = {path: path.read_bytes() for path in moved.rglob("*") if path.is_file()}
+    for place in (undisturbed, copy, moved):
+        assert [path for path, content in contents.items() if str(place).encode() in content] == []
+
+
 def test_home_is_found_behind_an_equals_sign(copy, monkeypatch):
     monkeypatch.setenv("HOME", str(copy.parent))
     assert call("eval.py", f"--workdir=~/{copy.name}").code == 0
