@@ -258,7 +258,7 @@ def test_a_config_json_of_another_version_or_type_is_refused(copy, change, line)
 
 
 def test_a_run_that_was_moved_goes_on_and_is_scored(undisturbed, copy, tmp_path):
-    """Nothing in the folder says where it lies."""
+    """Nothing that is read says where the folder lies."""
     moved = tmp_path / "elsewhere" / "the same run"
     shutil.rmtree(copy / "checkpoints" / "12")
     moved.parent.mkdir()
@@ -269,7 +269,9 @@ def test_a_run_that_was_moved_goes_on_and_is_scored(undisturbed, copy, tmp_path)
     assert differ(undisturbed, moved) == []
     assert call("eval.py", f"--workdir={moved}").code == 0
     assert not copy.exists()
-    contents = {path: path.read_bytes() for path in moved.rglob("*") if path.is_file()}
+    # Where a step was saved is a note of orbax, which reads no more than that it is there.
+    files = [path for path in moved.rglob("*") if path.is_file() and path.name != "commit_success.txt"]
+    contents = {path: path.read_bytes() for path in files}
     for place in (undisturbed, copy, moved):
         assert [path for path, content in contents.items() if str(place).encode() in content] == []
 
