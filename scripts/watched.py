@@ -6,10 +6,10 @@ import os
 import statistics
 from collections import deque
 from collections.abc import Iterable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from training.files import time_text
 from training.folders import CONFIG, LOCK, METRICS
 from training.writers import Follower
 
@@ -94,7 +94,7 @@ class Watched:
             self._energies(),
             f"{rate:.3g}" if rate else "",
             f"{rate * self._sizes.inputs:,.0f}" if rate and self._sizes.inputs else "",
-            str(timedelta(seconds=round((self._sizes.steps - step) / rate))) if rate and going else "",
+            time_text((self._sizes.steps - step) / rate) if rate and going else "",
         )
 
     def _rate(self) -> float:
@@ -111,7 +111,7 @@ class Watched:
         held = is_locked(self.folder / LOCK)
         dead = [str(seed) for seed, row in self._train.items() if row["loss"] is not None and math.isnan(row["loss"])]
         if held or (age < SILENT and step < self._sizes.steps):
-            state = "running" if age < SILENT else f"running, no row for {timedelta(seconds=round(age))}"
+            state = "running" if age < SILENT else f"running, no row for {time_text(age)}"
         else:
             state = "finished" if step == self._sizes.steps else "stopped"
         return f"{state}, dead seeds {' '.join(dead)}" if dead else state

@@ -196,6 +196,33 @@ def test_damage_is_seen_at_opening_and_never_repaired_in_silence(data_dir, damag
         assert "\n" not in str(caught.value)
 
 
+def test_descriptions_of_another_version_change_no_record(data_dir):
+    """Records are read without them. One that has another length, or a format of the manifest, is refused."""
+    ours, folder = stored(data_dir), data_dir / NAME
+    for name, old, new in (
+        ("dataset_info.json", '"version": "1.0.0"', '"version": "9.9.9"'),
+        ("features.json", "tensorflow_datasets.core", "tensorflow_datasets.next"),
+    ):
+        text = (folder / name).read_text()
+        assert old in text
+        (folder / name).write_text(text.replace(old, new))
+    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest["versions"] = {"python": "3.99", "tensorflow-datasets": "9.9.9"}
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    theirs = stored(data_dir)
+    for name, split in ours.items():
+        np.testing.assert_array_equal(split.symbols, theirs[name].symbols)
+        np.testing.assert_array_equal(split.labels, theirs[name].labels)
+    with pytest.raises(DataError, match=r"(dataset_info|features)\.json has sha256 \w+ instead of"):
+        prepared.verify(REQUEST, data_dir)
+    (folder / "features.json").write_text("{}")
+    with pytest.raises(DataError, match=r"features\.json has 2 bytes instead of \d+; delete .* run: python -m"):
+        prepared.open_data(REQUEST, data_dir)
+    (folder / MANIFEST).write_text(json.dumps(manifest | {"format": 1}))
+    with pytest.raises(DataError, match=r"prepared by another version \(format 1, here 2\); delete .* run: python"):
+        prepared.open_data(REQUEST, data_dir)
+
+
 def test_a_foreign_folder_is_refused_and_left_alone(tmp_path):
     (tmp_path / NAME).mkdir()
     (tmp_path / NAME / "thesis.txt").write_text("years of work")

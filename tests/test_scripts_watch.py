@@ -64,6 +64,17 @@ def test_many_seeds_are_a_mean_and_a_spread(tmp_path):
     assert found["state"] == "running, dead seeds 3"
 
 
+def test_clocks_that_jump_are_no_reason_to_fail(tmp_path):
+    """Those of the run, by which a rate would need ages, and that of the watcher, before the run and long after it."""
+    folder = run(tmp_path / "run", seeds=(0,), **{"train.steps": 10**9})
+    with MetricsLog(folder / "metrics.jsonl", 20) as log:
+        for step, seconds in ((21, -1e9), (22, 1e30)):
+            log.write({"step": step, "seed": 0, "split": "train", "loss": 1.0, "seconds": seconds})
+    for now, state in ((0.0, "running"), (1e12, "stopped")):
+        (found,) = cells([tmp_path], now).values()
+        assert (found["state"], found["step"]) == (state, f"22/{10**9}")
+
+
 def test_a_language_model_shows_its_loss(tmp_path):
     folder = run(tmp_path / "run", seeds=(0,))
     with MetricsLog(folder / "metrics.jsonl", 20) as log:

@@ -133,7 +133,7 @@ def test_the_block_at_fault_is_named_and_the_step_can_be_taken_again(tmp_path, m
     assert incident.records == records_of_batch(train, 1, 1, size).tolist()
     assert len(set(incident.records)) == size
     assert (incident.line, incident.block, incident.layers["blocks/0"]["parameters"]) == (line, 0, None)
-    assert incident.layers["head"]["parameters"] > 0  # and no null
+    assert incident.layers["head"]["parameters"] is not None
     again.main(["", f"--workdir={tmp_path / 'run'}"])
     first, heads, *table, last = capsys.readouterr().out.splitlines()
     assert first == f"{line}; records {' '.join(map(str, incident.records))} of the train split"
@@ -329,6 +329,25 @@ def test_a_config_json_of_another_version_or_type_is_refused(copy, change, line)
     (copy / "config.json").write_text(json.dumps(sealed(record | change)))
     for ended in (call("train.py", TINY, f"--workdir={copy}"), call("eval.py", f"--workdir={copy}")):
         assert_refused(ended, line)
+
+
+def test_a_run_that_was_moved_goes_on_and_is_scored(undisturbed, copy, tmp_path):
+    """Nothing that is read says where the folder lies."""
+    moved = tmp_path / "elsewhere" / "the same run"
+    shutil.rmtree(copy / "checkpoints" / "12")
+    moved.parent.mkdir()
+    copy.rename(moved)
+    ended = call("train.py", TINY, f"--workdir={moved}")
+    assert (ended.code, ended.err) == (0, "")
+    assert "going on from step 8" in ended.out
+    assert differ(undisturbed, moved) == []
+    assert call("eval.py", f"--workdir={moved}").code == 0
+    assert not copy.exists()
+    # Where a step was saved is a note of orbax, which reads no more than that it is there.
+    files = [path for path in moved.rglob("*") if path.is_file() and path.name != "commit_success.txt"]
+    contents = {path: path.read_bytes() for path in files}
+    for place in (undisturbed, copy, moved):
+        assert [path for path, content in contents.items() if str(place).encode() in content] == []
 
 
 def test_home_is_found_behind_an_equals_sign(copy, monkeypatch):

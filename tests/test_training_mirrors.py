@@ -154,6 +154,21 @@ def test_tensorboard_has_every_step_once_whatever_was_there_before(workdir):
     assert list(tensorboard_of(folder)) == list(range(8))
 
 
+def test_a_clock_that_jumps_loses_no_step(workdir):
+    over = threading.Event()
+    over.set()
+    (workdir / "metrics.jsonl").unlink()
+    (workdir / "tensorboard").mkdir()
+    with MetricsLog(workdir / "metrics.jsonl", None) as log:
+        for step, seconds in enumerate((1.0, -1e9, 1e9, 0.0, 1e12)):
+            for row in rows_of(step, seconds):
+                log.write(row)
+    follow(workdir, TensorBoard(workdir, workdir / "tensorboard"), over, lambda: None)
+    found = tensorboard_of(workdir / "tensorboard")
+    assert list(found) == list(range(5))
+    assert found[1]["train/loss/seed0"] == 1
+
+
 def offline_of(workdir):
     """step -> names and numbers, of the one offline run of wandb; by wandb's own reader."""
     (path,) = (workdir / "wandb").glob("offline-run-*/run-*.wandb")

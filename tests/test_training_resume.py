@@ -1,7 +1,10 @@
 """A run that is killed and started again ends bit for bit like one left alone."""
 
+import contextlib
+import io
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -10,8 +13,10 @@ import pytest
 
 from scripts import kill_subjects, kill_test
 from scripts.kill_subjects import Subject, differ_runs
+from tests.smoke_run import smoke_config
 from training import checkpoint
-from training.writers import MetricsLog
+from training.loop import train
+from training.writers import MetricsLog, read_metrics
 
 
 def test_three_kills_change_nothing(tmp_path):
@@ -34,6 +39,24 @@ def test_three_kills_change_nothing(tmp_path):
     assert first == 0
     assert 4 <= second < 40 <= third
     assert differ_runs(alone, killed) == []
+
+
+def test_clocks_that_jump_change_nothing_but_the_seconds(trained, tmp_path, monkeypatch):
+    """Thirty years back and forth, those for the time of day and those that should never go back, after every step."""
+    shift = [0.0]
+    for name, clock in {"time": time.time, "monotonic": time.monotonic, "perf_counter": time.perf_counter}.items():
+        monkeypatch.setattr(time, name, lambda clock=clock: clock() + shift[0])
+
+    def to_stop() -> bool:
+        shift[0] = 1e9 if shift[0] <= 0 else -1e9
+        return False
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        train(smoke_config(), tmp_path / "run", tmp_path, to_stop)
+    assert differ_runs(trained, tmp_path / "run") == []
+    seconds = [row["seconds"] for row in read_metrics(tmp_path / "run" / "metrics.jsonl")]
+    assert min(seconds) < -9e8
+    assert max(seconds) > 9e8
 
 
 STAND_IN = """

@@ -222,6 +222,20 @@ def test_in_a_log_progress_is_a_line_every_few_seconds_and_at_the_end(tmp_path, 
     assert [line.split(" ", 2)[2] for line in recorded.splitlines()] == LINES, "train.log: date, time, message"
 
 
+def test_a_clock_that_jumps_costs_a_rate_and_no_line(tmp_path, capsys):
+    """Back, and so far forward that the time left is no date: each is said at once."""
+    seconds = iter([100.0, 50.0, 51.0, 1e30, 1e30, -1e30])
+    log = RunLog(tmp_path / "train.log")
+    progress = Progress(log, 0, 10**6, clock=lambda: next(seconds))
+    for step in range(1, 7):
+        progress.update(step, loss=2.0)
+    progress.close()
+    log.close()
+    lines = [line.split("  ")[0::2] for line in capsys.readouterr().out.splitlines()]
+    assert [line[0] for line in lines] == [f"step {step}/1000000" for step in (1, 2, 4, 6)]
+    assert [len(line) > 1 for line in lines] == [False, False, True, False], "a rate only where time went on"
+
+
 def test_on_a_terminal_progress_is_one_line_that_messages_do_not_break(tmp_path, monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)

@@ -1,7 +1,8 @@
-"""Files that are either the old ones or the new ones, whatever happens while they are written; sizes in words."""
+"""Files that are either the old ones or the new ones, whatever happens meanwhile; sizes and times in words."""
 
 import json
 import os
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +71,12 @@ def size_text(count: int) -> str:
         if count >= 10**power:
             return f"{count / 10**power:,.1f} {unit}"
     return f"{count} B"
+
+
+LONGEST = 10**12
+"""Seconds, 30,000 years: more than any job takes, and less than a timedelta can say."""
+
+
+def time_text(seconds: float) -> str:
+    """A number of seconds as "0:00:14" or "3 days, 4:00:00", whatever a clock that jumped makes of it."""
+    return str(timedelta(seconds=round(min(max(seconds, 0), LONGEST))))

@@ -13,7 +13,6 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, BinaryIO, Self
@@ -21,7 +20,7 @@ from typing import IO, Any, BinaryIO, Self
 import numpy as np
 
 from training.errors import ConfigError
-from training.files import write_atomically
+from training.files import time_text, write_atomically
 
 SECONDS_BETWEEN_LINES = 5.0
 BYTES_OF_A_BATCH = 2**20
@@ -340,7 +339,7 @@ class Progress:
         if self._bar is not None:
             self._bar.set_description_str(line, refresh=False)
             self._bar.update(step - self._bar.n)
-        if now - self._said_at >= SECONDS_BETWEEN_LINES or step == self._total:
+        if not 0 <= now - self._said_at < SECONDS_BETWEEN_LINES or step == self._total:  # a clock may jump back
             self._said_at = now
             if self._bar is None:
                 self._log.say(line)
@@ -355,8 +354,7 @@ class Progress:
         assert self._first is not None
         line = f"step {step}/{self._total}  loss {loss:.4f}"
         steps, seconds = step - self._first[0], now - self._first[1]
-        if steps == 0 or seconds == 0:
+        if steps == 0 or seconds <= 0:
             return line
         rate = steps / seconds
-        left = timedelta(seconds=round((self._total - step) / rate))
-        return f"{line}  {rate:.1f} steps/s  {left} left"
+        return f"{line}  {rate:.1f} steps/s  {time_text((self._total - step) / rate)} left"
