@@ -1,13 +1,13 @@
 """Scores of checkpoints, recorded in results.json."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from data import strict_json
 from data.prepared import Opened
 from data.registry import read_name, resolved_choices, task_spec
 from data.spec import TaskKind
@@ -171,7 +171,9 @@ def read_results(path: Path) -> list[Record]:
     if not path.exists():
         return []
     try:
-        records: list[Record] = [*json.loads(path.read_text())]
+        records = strict_json.parse(path.read_bytes())
+        if not (isinstance(records, list) and all(isinstance(record["seeds"], dict) for record in records)):
+            raise TypeError("it is no list of scores of seeds")
         set(map(_key, records))
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} is damaged ({error}): remove it and score again") from error

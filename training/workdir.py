@@ -3,7 +3,6 @@
 import contextlib
 import fcntl
 import importlib.metadata
-import json
 import os
 import platform
 import subprocess
@@ -13,6 +12,7 @@ from typing import Any
 
 import jax
 
+from data import strict_json
 from training.config import SCHEMA, ExperimentConfig, flat, from_config_dict, to_plain
 from training.errors import ConfigError
 from training.files import write_json
@@ -97,7 +97,7 @@ def read_config(workdir: Path) -> tuple[ExperimentConfig, dict[str, Any]]:
     """The config of a run and the whole of its config.json. Raises ConfigError if there is none or it is damaged."""
     path = workdir / CONFIG
     try:
-        record = json.loads(path.read_text())
+        record = strict_json.parse(path.read_bytes())
         _refuse_schema(record["schema"])
         config = from_config_dict(record["config"])
         if not (isinstance(record["cores"], int) and isinstance(record["data_sha256"], str)):

@@ -20,6 +20,8 @@ COLUMNS = 4
 """Panels beside each other."""
 POINTS = 40
 """Of a curve of losses, at most."""
+LONGEST_NAME = 80
+"""Of data in the name of a file; its end tells records apart."""
 GUIDE = "0.45"
 DESIGN = Line("design value", [], [], GUIDE, dashed=True)
 ENERGY = "state energy / design value"
@@ -70,7 +72,8 @@ def _alike(
     for (data, *depth), group in groups.items():
         for start in range(0, len(group), most):
             more = [f"part{start // most + 1}"] if len(group) > most else []
-            name = "_".join([re.sub(r"[^\w]+", "-", data), *(f"depth{d}" for d in depth), *more])
+            short = re.sub(r"[^\w]+", "-", data, flags=re.ASCII)[-LONGEST_NAME:]
+            name = "_".join([short, *(f"depth{d}" for d in depth), *more])
             title = "; ".join([f"task {group[0].first.task}", *(f"depth {d}" for d in depth), *more])
             yield name, title, group[start : start + most]
 

@@ -82,7 +82,10 @@ class Command:
 def command_of(config: Mapping[str, Any]) -> Command:
     """The command whose config is this one, with as few overrides as there can be."""
     layer, plain = config["model"]["layer"], flat(config)
-    found = [Command(file, layer, argument, _changes(base, plain)) for file, argument, base in _bases(config)]
+    try:
+        found = [Command(file, layer, argument, _changes(base, plain)) for file, argument, base in _bases(config)]
+    except ValueError:  # a layer or a direction that no family knows
+        found = []
     none = Command("", layer, {"task": config["data"]["task"]}, {k: v for k, v in plain.items() if k not in NO_MATTER})
     return min(found, key=lambda command: len(command.overrides), default=none)
 
@@ -158,6 +161,6 @@ def _written(value: object) -> str:
 def _range(seeds: tuple[int, ...]) -> str:
     """As `configs.argument` reads them."""
     first, last = min(seeds), max(seeds)
-    if len(seeds) > 1 and sorted(seeds) == list(range(first, last + 1)):
+    if len(seeds) > 1 and last - first + 1 == len({*seeds}) == len(seeds):
         return f"{first}:{last + 1}"
     return "+".join(map(str, sorted(seeds)))

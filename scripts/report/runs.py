@@ -1,11 +1,12 @@
 """The folders of runs, read without jax."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from data import strict_json
+from scripts.report.shapes import require_records, require_rows, require_run
 from training.errors import ConfigError
 from training.folders import CONFIG, METRICS, runs_below
 from training.writers import damage, read_metrics
@@ -57,7 +58,7 @@ def read_runs(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
             runs.append(_read(path))
             if (path / METRICS).exists():
                 left_out += [f"{path}: left out: {line}" for line in damage(path / METRICS)]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ConfigError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             left_out.append(f"{path}: left out: {_why(error)}")
     if not runs:
         why = f"; {left_out[0]}" if left_out else f" (a run has a {CONFIG})"
@@ -72,14 +73,14 @@ def _found(folder: Path) -> Iterator[Path]:
 
 
 def _read(folder: Path) -> Run:
-    facts = json.loads((folder / CONFIG).read_text())
+    facts = strict_json.parse((folder / CONFIG).read_bytes())
     if facts["schema"] != SCHEMA:
         raise ValueError(f"a run of another version (schema {facts['schema']!r}, here {SCHEMA})")
     config = facts.pop("config")
-    for group, key in (("data", "task"), ("model", "layer"), ("model", "depth"), ("train", "steps")):
-        if key not in config[group]:
-            raise ValueError(f"{CONFIG} has no {group}.{key}")
+    cost = strict_json.parse((folder / COST).read_bytes()) if (folder / COST).exists() else {}
+    require_run(config, facts, cost)
     rows = read_metrics(folder / METRICS) if (folder / METRICS).exists() else []
+    require_rows(rows, facts.get("probe_times", ()))
     return Run(
         folder,
         config,
@@ -87,15 +88,13 @@ def _read(folder: Path) -> Run:
         [row for row in rows if row["split"] == "train"],
         [row for row in rows if row["split"] == "val"],
         _records(folder / RESULTS),
-        json.loads((folder / COST).read_text()) if (folder / COST).exists() else {},
+        cost,
     )
 
 
 def _records(path: Path) -> list[Row]:
-    records = json.loads(path.read_text()) if path.exists() else []
-    for key in ("split", "checkpoint", "seeds", "count"):
-        if any(key not in record for record in records):
-            raise ValueError(f"{path.name} has a record without {key}")
+    records = strict_json.parse(path.read_bytes()) if path.exists() else []
+    require_records(records)
     return records
 
 
