@@ -13,6 +13,7 @@ Losses per token in different vocabularies do not compare: use nats per byte of 
 
 import enum
 import itertools
+import re
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -42,6 +43,10 @@ GPT2_SIZE = 50_257
 TOP_SIZE = 10_000
 # Contractions; letters, digits or other signs with a space before them; white space, whose last one belongs to a word.
 PATTERN = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
+
+MOST_WHITE = 900_000
+"""Characters in a row: the regular expressions of tiktoken go a million steps back for the last one, and then end the
+program."""
 
 
 class Vocab(enum.Enum):
@@ -115,7 +120,9 @@ class Tokenizer:
         return self.renumber(self.gpt2_ids(text))
 
     def gpt2_ids(self, text: str) -> np.ndarray:
-        """(n,) int64 ids in the whole vocabulary."""
+        """(n,) int64 ids in the whole vocabulary. Raises DataError for more white space than can be split."""
+        if len(text) > MOST_WHITE and any(len(run[0]) > MOST_WHITE for run in re.finditer(r"\s+", text)):
+            raise DataError(f"more than {MOST_WHITE:,} characters of white space in a row: they cannot be split")
         return np.array(self._encoding.encode_ordinary(text), np.int64)
 
     def renumber(self, gpt2_ids: np.ndarray) -> np.ndarray:

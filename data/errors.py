@@ -6,6 +6,8 @@ LONGEST, TAIL = 2_000, 500
 def one_line(text: str) -> str:
     r"""`text` with whatever is not printable escaped, as \n: one line, with a form in UTF-8, and nothing in it that a
     terminal obeys."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

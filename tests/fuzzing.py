@@ -55,8 +55,9 @@ def refusing(*expected: type[Exception]) -> Iterator[None]:
         yield
     except expected as error:
         if isinstance(error, DataError | ConfigError):
-            assert str(error).isprintable()
-            assert 0 < len(str(error)) < LONGEST + 10
+            said = str(error)
+            assert said.isprintable()
+            assert 0 < len(said) < LONGEST + 10
     finally:
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()

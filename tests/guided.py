@@ -1,5 +1,5 @@
-"""A small coverage-guided fuzzer: of mutated inputs those are kept, and mutated again, that reach lines which none before
-has reached. So it finds its way behind one check after the other.
+"""A small coverage-guided fuzzer: of mutated inputs those are kept, and mutated again, that reach lines which none
+before has reached. So it finds its way behind one check after the other.
 
 Fuzzer libraries (atheris, hypofuzz) are not available where the tests run, hence this one, of what Python has:
 `sys.settrace`. It knows lines and no values: a check of a whole word or a checksum stops it.

@@ -3,14 +3,13 @@
 import io
 import json
 import random
-import re
-import struct
 import sys
 
 import guided
 import pytest
 from fake_speech import format_chunk, riff
 from fuzzing import FAULTS, mutated, refusing
+from intact_files import IDX, LIMITS, LINES, LISTED, NAMES, PAIRS, REQUEST, ROWS, TARS, TREE, npy, npz
 
 from configs import argument
 from data import (
@@ -26,10 +25,7 @@ from data import (
     wav,
 )
 from data.errors import DataError
-from data.spec import DataRequest
 from scripts import sweep_plan
-from tests.test_fuzz_data import IDX, LIMITS, LISTED, NAMES, PAIRS, REQUEST, TARS, TREE, npy, npz
-from tests.test_fuzz_training import LINES, ROWS
 from training import writers
 from training.errors import ConfigError
 

@@ -9,6 +9,7 @@ from commands import ROOT
 from fuzzing import bytes_like, fuzzed, json_like, refusing, text_like
 from hypothesis import example, given
 from hypothesis import strategies as st
+from intact_files import LINES, ROWS
 from tiny import tiny_config
 
 from data import strict_json
@@ -146,14 +147,6 @@ def test_config_json(tmp_path, content):
         assert from_config_dict(strict_json.parse(json.dumps(to_plain(config)))) == config
 
 
-ROWS = (
-    {"step": 0, "seed": 0, "split": "train", "loss": None, "state_energy": [1.0, None], "state_energy_t": [[1.0, 2.0]]},
-    {"step": 1, "seed": 0, "split": "train", "loss": 3.0, "lr": 0.1, "grad_norm": 1.0, "seconds": 1.5},
-    {"step": 1, "seed": 0, "split": "val", "loss": None, "accuracy": 0.5, "nonfinite": ["loss"], "seconds": 2.0},
-)
-LINES = b"".join(json.dumps(row).encode() + b"\n" for row in ROWS)
-
-
 def line(**changes):
     return json.dumps(ROWS[1] | changes).encode() + b"\n"
 
@@ -173,9 +166,9 @@ def test_metrics_jsonl(tmp_path, content):
     with refusing():
         rows = read_metrics(path)
         assert all(line.isprintable() for line in damage(path))
-        assert [row for _, found in Follower(path).batches() for row in found] == pytest.approx(
-            rows, nan_ok=True
-        ) or rows
+        if not content or content.endswith(b"\n"):  # the last line is not followed before it is complete
+            followed = [row for _, found in Follower(path).batches() for row in found]
+            assert repr(followed) == repr(rows)
         smoothness(rows, 0, 2, alive=True)
         assert all("\n" not in line for line in Runs([tmp_path]).table(0.0))
         with MetricsLog(path, 1) as log:

@@ -22,6 +22,8 @@ POINTS = 40
 """Of a curve of losses, at most."""
 LONGEST_NAME = 80
 """Of data in the name of a file; its end tells records apart."""
+LONGEST_LABEL = 100
+"""Of a model in a figure: there has to be room for what is drawn."""
 GUIDE = "0.45"
 DESIGN = Line("design value", [], [], GUIDE, dashed=True)
 ENERGY = "state energy / design value"
@@ -267,7 +269,7 @@ def _by_depth(name: str, title: str, group: Sequence[Setting]) -> list[Figure]:
         for colour, (label, found) in enumerate(list(series.items())[start : start + most]):
             lines += [Line("", [d] * len(values), values, colour, points=True) for d, values in found.items()]
             lines.append(Line("", list(found), [_mean(values) for values in found.values()], colour))
-            keys.append(Line(label, [], [], colour))
+            keys.append(Line(_short(label), [], [], colour))
         more = f"_{start // most + 1}" if len(series) > most else ""
         caption = f"Test accuracy by depth, {title}: a point per seed, and their mean."
         chart = Chart("", "depth / layers", "test accuracy / %", lines)
@@ -325,12 +327,17 @@ def _setting_keys(group: Sequence[Setting]) -> list[Line]:
     """Of settings of one depth, which stands in the caption, or of any."""
     depths = {setting.first.config["model"]["depth"] for setting in group}
     label = _without_depth if len(depths) == 1 else str
-    return [Line(label(setting.label), [], [], colour) for colour, setting in enumerate(group)]
+    return [Line(_short(label(setting.label)), [], [], colour) for colour, setting in enumerate(group)]
 
 
 def _panel(setting: Setting) -> str:
     """Its title: the depth stands in the caption."""
-    return textwrap.fill(_without_depth(setting.label), 26)
+    return textwrap.fill(_short(_without_depth(setting.label)), 26)
+
+
+def _short(label: str) -> str:
+    half = LONGEST_LABEL // 2
+    return label if len(label) <= LONGEST_LABEL else f"{label[:half]} ... {label[-half:]}"
 
 
 def _without_depth(label: str) -> str:

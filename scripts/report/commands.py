@@ -1,5 +1,6 @@
 """The config of a run -> the command that makes such a run, from the families in configs/."""
 
+import functools
 import itertools
 import shlex
 from collections.abc import Iterator, Mapping
@@ -141,7 +142,12 @@ def _fitted(family: Any, argument: dict, smoke: dict, model: Mapping[str, Any]) 
 
 def _made(family: Any, argument: dict) -> tuple[dict, dict[str, Any]]:
     argument = {key: value for key, value in argument.items() if value is not None}
-    return argument, flat(family.get_config(",".join(f"{key}={value}" for key, value in argument.items())).to_dict())
+    return argument, _flat_config(family, ",".join(f"{key}={value}" for key, value in argument.items()))
+
+
+@functools.cache  # runs of one study ask for the same ones
+def _flat_config(family: Any, argument: str) -> dict[str, Any]:
+    return flat(family.get_config(argument).to_dict())
 
 
 def _changes(base: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
