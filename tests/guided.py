@@ -44,8 +44,8 @@ def explore(
         attempt(content)
         corpus.append(content)
     for _ in range(tries):
-        # The newest inputs stand where nobody has been: half of the tries begin there.
-        content = mutated(draw, draw.choice(corpus[-3:] if draw.random() < 0.5 else corpus))
+        # The newest input stands where nobody has been: half of the tries begin there.
+        content = mutated(draw, corpus[-1] if draw.random() < 0.5 else draw.choice(corpus))
         if attempt(content):
             corpus.append(content)
     return corpus

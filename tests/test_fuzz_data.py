@@ -335,7 +335,8 @@ def test_byte_pairs_of_prepared_data(tokenizer, draw, name, retyped):
         made.decode(made.encode("the \n Lily\0"))
 
 
-@given(st.text(max_size=300), st.sampled_from([" ", "^", "a", "9", "\u3000", "\n"]), st.sampled_from([0, 3, 2**20]))
+@given(st.text(max_size=300), st.sampled_from([" ", "^", "a", "9", "\u3000", "\n"]), st.sampled_from([0, 3, 3_000]))
+@example("", "\n", 2**20)  # a panic of the library, which no except clause of Exception catches
 @fuzzed
 def test_text_of_any_kind_is_encoded(tokenizer, some, letter, times):
     written = some + letter * times + some
@@ -408,7 +409,7 @@ def test_journals(tmp_path, content):
     (tmp_path / folders.JOURNAL).write_bytes(content)
     with refusing():
         journal = folders.Journal(tmp_path, "p", resumable=True)
-        assert journal.records() >= 0 or journal.shards("train")
+        assert isinstance(journal.records(), int)
         journal.add("train", folders.Shard(1, 1, ""))
         journal.complete("val")
 

@@ -1,4 +1,5 @@
-"""What no file of the program does: run what it reads, unpack an archive, build a shell command, fetch what nothing pins."""
+"""What no file of the program does: run what it reads, unpack an archive, build a command for a shell, fetch what
+nothing pins."""
 
 import ast
 import functools
