@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from data.errors import one_line
 from scripts import figures
 from scripts.figures import Chart, Line
 from scripts.report.runs import Row
@@ -224,7 +225,7 @@ def _learning(name: str, title: str, group: Sequence[Setting]) -> list[Figure]:
     if "accuracy" in _metrics(group) and baselines:
         guess, value = max(baselines.items(), key=lambda item: item[1])
         accuracy.append(_level(group[0].rows("validation"), 100 * value))
-        keys = [*keys, Line(f"best guess ({guess.replace('_', ' ')})", [], [], GUIDE, dashed=True)]
+        keys = [*keys, Line(f"best guess ({_short(guess.replace('_', ' '))})", [], [], GUIDE, dashed=True)]
     charts = [
         Chart("training", STEP, "loss / nats", loss),
         Chart("validation", STEP, "accuracy / %", accuracy),
@@ -336,7 +337,8 @@ def _panel(setting: Setting) -> str:
 
 
 def _short(label: str) -> str:
-    half = LONGEST_LABEL // 2
+    """On one line, its beginning and its end if it is long."""
+    label, half = one_line(label), LONGEST_LABEL // 2
     return label if len(label) <= LONGEST_LABEL else f"{label[:half]} ... {label[-half:]}"
 
 
