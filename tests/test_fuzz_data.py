@@ -302,7 +302,7 @@ ENCODER = {**IDS, "th": 256, "the": 257, byte_pairs.END_OF_TEXT: 258}
 
 
 @given(st.one_of(bytes_like(BPE), st.just(BPE)), st.one_of(json_like(ENCODER), st.just(json.dumps(ENCODER).encode())))
-@example(BPE, b"[" * 100_000)  # RecursionError
+@example(BPE, b"[" * 2_000)  # RecursionError
 @example(BPE, json.dumps(ENCODER | {"th": [[0]], "the": [[1]]}).encode())
 @fuzzed
 def test_byte_pairs(tmp_path, merges, encoder):
@@ -385,7 +385,7 @@ def of_files(files):
 
 
 @given(json_like(MANIFEST))
-@example(b'{"name":' + b"[" * 100_000)  # RecursionError
+@example(b'{"name":' + b"[" * 2_000)  # RecursionError
 @example(of_files(["../x"]))
 @example(of_files(["/etc/hostname"]))
 @example(of_files(["a" * 256]))  # OSError, too long a name
@@ -402,7 +402,7 @@ def test_manifests(tmp_path, content):
 
 
 @given(json_like({"purpose": "p", "shards": {"train": [[3, 30, "0" * 64]]}, "complete": ["train"]}))
-@example(b"[" * 100_000)
+@example(b"[" * 2_000)
 @example(json.dumps({"purpose": "p", "shards": {"train": [["x", None, 3]]}, "complete": []}).encode())
 @fuzzed
 def test_journals(tmp_path, content):
@@ -415,7 +415,7 @@ def test_journals(tmp_path, content):
 
 
 @given(json_like({"url": "https://a.example/x", "validator": '"1"', "bytes": 9}))
-@example(b"[" * 100_000)
+@example(b"[" * 2_000)
 @example(json.dumps({"url": "https://a.example/x", "validator": "x\r\nHost: b", "bytes": 9}).encode())
 @fuzzed
 def test_notes_of_downloads(tmp_path, content):

@@ -27,7 +27,7 @@ from training.writers import Follower, MetricsLog, damage, read_metrics
 
 pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")  # how ml_collections loads configs
 
-DEEP = b"[" * 100_000
+DEEP = b"[" * 2_000
 HUGE = 10**400
 
 
