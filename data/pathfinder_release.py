@@ -102,7 +102,7 @@ def _read(
     window: int, sources: Sources, progress: Progress
 ) -> tuple[dict[int, list[Entry]], dict[str, int], ByteSpool]:
     """The lists by their numbers, the images by their names as numbers in the spool."""
-    inside = rf"(?:.*/)?pathfinder{window}/{SET}/(metadata/([0-9]{1, 9})\.npy|imgs/.+\.png)"
+    inside = rf"(?:.*/)?pathfinder{window}/{SET}/(metadata/([0-9]{{1,9}})\.npy|imgs/.+\.png)"
     lists: dict[int, list[Entry]] = {}
     numbers: dict[str, int] = {}
     spool = ByteSpool()

@@ -189,6 +189,7 @@ REVIEWS = [
 ]
 CLIPS = dict.fromkeys(("bed/a.wav", "cat/b.wav", "dog/c.wav"), wav(SOUND[0]))
 AAN = [f"lra_release/lra_release/tsv_data/new_aan_pairs.{name}.tsv" for name in retrieval.FILES.values()]
+PATHS = f"lra_release/lra_release/pathfinder32/{pathfinder_release.SET}"
 SETS = {
     "image": (
         images.generate,
@@ -201,6 +202,11 @@ SETS = {
         speech_commands.generate,
         speech_commands.ARCHIVE,
         {**CLIPS, "validation_list.txt": b"bed/a.wav\n", "testing_list.txt": b"cat/b.wav\n"},
+    ),
+    "pathfinder": (
+        lambda request, sources, _, progress: pathfinder_release.generate(request, 32, sources, progress),
+        pathfinder_release.archive(32),
+        {f"{PATHS}/metadata/1.npy": b"imgs/0 a.png 0 1\n" * 10, f"{PATHS}/imgs/0/a.png": png(CHUNKS)},
     ),
     "retrieval": (retrieval.generate, retrieval.RELEASE, dict.fromkeys(AAN, b"1.0\tE1\tE2\tab\tba\n")),
 }
@@ -226,7 +232,16 @@ def add(task, old, new):
     return task, [*members.items(), (new, members[old])]
 
 
+@pytest.mark.parametrize("task", SETS)
+def test_the_sets_that_are_damaged_are_intact(tmp_path, task):
+    generate, source, members = SETS[task]
+    pack(tmp_path / source.name, members.items())
+    made = stored(generate(DataRequest(task, partial=True), sources_at(tmp_path), 1, silent))
+    assert all(map(len, made.values()))
+
+
 @given(damaged_set())
+@example(add("pathfinder", f"{PATHS}/metadata/1.npy", f"{PATHS}/metadata/{MANY}.npy"))
 @example(add("text", "aclImdb/test/pos/1_7.txt", f"aclImdb/test/pos/{MANY}_7.txt"))
 @example(add("fsdd", "recordings/1_theo_0.wav", f"recordings/1_theo_{MANY}.wav"))
 @example(add("sc35", "bed/a.wav", "b\ned/\x1b[2J.wav"))

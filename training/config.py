@@ -21,8 +21,8 @@ from training.errors import ConfigError
 from training.optim import Decay, GroupOption, Schedule, WInScaling
 
 SCHEMA = 2
-LARGEST = 2**31
-"""Of whole numbers in a config: sizes and steps are 32-bit numbers in the program."""
+LARGEST = 2**53
+"""Of whole numbers in a config: up to here every one is a number of 64 bits, with a fraction or without."""
 
 
 class OnNonFinite(Choice):
@@ -321,7 +321,7 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         return value
     assert not isinstance(hint, types.UnionType), hint
     if type(value) is int and abs(value) > LARGEST:
-        raise ConfigError(f"{where} must be within -2^31..2^31, got a number of {value.bit_length()} bits")
+        raise ConfigError(f"{where} must be within -2^53..2^53, got a number of {value.bit_length()} bits")
     if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
         if not math.isfinite(value):
             raise ConfigError(f"{where} must be a finite number, got {value}")

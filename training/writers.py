@@ -176,7 +176,7 @@ def _is_row(row: dict[str, Any]) -> bool:
         return False
     null = ("loss", *nonfinite)
     numbers = [row[name] for name in NUMBERS if name in row and not (row[name] is None and name in null)]
-    layers = [value for name, value in row.items() if name.startswith("state_")]
+    layers = [value for name, value in row.items() if name.startswith("state_") and value is not None]
     return (
         all(type(number) is int and _is_number(number) for number in (row.get("step"), row.get("seed", 0)))
         and isinstance(row.get("split", ""), str)

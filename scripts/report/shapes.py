@@ -119,7 +119,8 @@ def require_rows(rows: Sequence[Mapping[str, Any]], times: Sequence[int]) -> Non
             require(row.get("accuracy"), (int, float), f"{where}: accuracy")
         for name, values in row.items():
             if name.startswith("state_"):
-                require(values, [Null(_of_a_layer(name, len(times)))], f"{where}: {name}")
+                of_layers = [Null(_of_a_layer(name, len(times)))]
+                require(values, of_layers if name == "state_energy" else Null(of_layers), f"{where}: {name}")
 
 
 def _of_a_layer(name: str, times: int) -> Shape:
