@@ -237,7 +237,7 @@ def test_the_sets_that_are_damaged_are_intact(tmp_path, task):
     generate, source, members = SETS[task]
     pack(tmp_path / source.name, members.items())
     made = stored(generate(DataRequest(task, partial=True), sources_at(tmp_path), 1, silent))
-    assert all(map(len, made.values()))
+    assert len(made["train"])
 
 
 @given(damaged_set())
