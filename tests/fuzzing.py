@@ -27,7 +27,11 @@ SECONDS, BYTES = 20, 2**26
 """Of this process, by the clock of its processor, and of memory, that one input may take."""
 
 _SETTINGS = settings(
-    max_examples=INPUTS, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=INPUTS,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=tuple(HealthCheck.__members__.values()),
 )
 
 

@@ -34,7 +34,7 @@ TRIES = 5_000 if FAULTS else 150
 
 def read_tar(content):
     stream = archives.Unpacked.__new__(archives.Unpacked)
-    stream.name, stream.last, stream._file = "a.tar", b"", io.BufferedReader(io.BytesIO(content))
+    stream.name, stream.last, stream._file = "a.tar", b"", io.BytesIO(content)  # pyright: ignore[reportAttributeAccessIssue]
     stream._total_bytes, stream._position, stream._header_left = LIMITS.total_bytes, 0, archives.HEADER_BYTES
     for info in archives._headers(stream):
         archives._checked(info, NAMES, LIMITS, "a.tar")
