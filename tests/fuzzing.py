@@ -31,7 +31,7 @@ _SETTINGS = settings(
     derandomize=True,
     database=None,
     deadline=None,
-    suppress_health_check=tuple(HealthCheck.__members__.values()),
+    suppress_health_check=[*HealthCheck],  # pyright: ignore[reportArgumentType]  it iterates over its members
 )
 
 
