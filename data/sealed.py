@@ -11,7 +11,7 @@ SEAL = "sha256"
 def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
     """The record with the sha256 of its JSON text as last entry, in place of one that it has."""
     rest = _rest(record)
-    return {**rest, SEAL: digest(rest)}
+    return {**rest, SEAL: _digest(rest)}
 
 
 def unsealed(record: dict[str, Any]) -> dict[str, Any]:
@@ -21,15 +21,26 @@ def unsealed(record: dict[str, Any]) -> dict[str, Any]:
       ValueError: it is not what was sealed.
     """
     rest = _rest(record)
-    if record.get(SEAL, digest(rest)) != digest(rest):
+    if record.get(SEAL, _digest(rest)) != _digest(rest):
         raise ValueError(f"it was altered after it was written: its {SEAL} does not match")
     return rest
+
+
+def unsealed_all(records: Any) -> list[dict[str, Any]]:
+    """A list of records without their seals.
+
+    Raises:
+      TypeError: it is no list of records.
+      ValueError: one is not what was sealed.
+    """
+    if not (isinstance(records, list) and all(isinstance(record, dict) for record in records)):
+        raise TypeError("it is no list of records")
+    return list(map(unsealed, records))
 
 
 def _rest(record: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in record.items() if key != SEAL}
 
 
-def digest(record: Mapping[str, Any]) -> str:
-    """The sha256 of a record's JSON text, which is the same after it was written and read."""
+def _digest(record: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(record).encode()).hexdigest()

@@ -16,8 +16,9 @@ import pytest
 from commands import ROOT
 from report_runs import write_run
 
+from data.errors import one_line
 from scripts import watch, watched
-from scripts.watch import Runs, main, shown
+from scripts.watch import Runs, main
 from scripts.watched import HEADS
 from training.writers import MetricsLog
 
@@ -138,7 +139,7 @@ def test_names_cannot_command_the_terminal(tmp_path):
     lines = Runs([tmp_path]).table(0.0)
     assert len(lines) == 2
     assert lines[1].startswith(f"{tmp_path}/\\x1b[2Jred\\n\\u202etxt ")
-    assert shown("λ 1") == "λ 1"
+    assert one_line("λ 1") == "λ 1"
 
 
 ONCE = """

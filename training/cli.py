@@ -17,7 +17,7 @@ from typing import Any
 
 from absl import flags
 
-from data.errors import DataError
+from data.errors import DataError, said
 from training.errors import ConfigError, NonFiniteError, PreemptedError
 
 DONE, REFUSED, NOT_FINITE, PREEMPTED, INTERRUPTED = 0, 2, 3, 75, 130
@@ -103,7 +103,7 @@ def guarded(main: Callable[[Sequence[str]], None], argv: Sequence[str]) -> int:
     except OSError as error:
         # A folder that may not be read or written, a full disk: nothing in the code can mend it.
         where = f"{error.filename}: " if error.filename else ""
-        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
+        print(f"error: {said(f'{where}{error.strerror or error}')}", file=sys.stderr)
         return REFUSED
     except NonFiniteError as error:
         print(f"stopped: {error}", file=sys.stderr)

@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from data import strict_json
 from data.sealed import sealed, unsealed
 
 
@@ -59,7 +60,7 @@ def read_sealed(path: Path) -> dict[str, Any]:
       OSError: the file cannot be read.
       ValueError: it is no JSON, no record, or not what was written.
     """
-    record = json.loads(path.read_text(encoding="utf-8"))
+    record = strict_json.parse(path.read_bytes())
     if not isinstance(record, dict):
         raise ValueError("it is no record")
     return unsealed(record)

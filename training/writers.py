@@ -19,12 +19,15 @@ from typing import IO, Any, BinaryIO, Self
 
 import numpy as np
 
+from data import strict_json
 from training.errors import ConfigError
 from training.files import time_text, write_atomically
 
 SECONDS_BETWEEN_LINES = 5.0
 BYTES_OF_A_BATCH = 2**20
 CHECK = b', "crc32": "'
+NUMBERS = ("loss", "accuracy", "bits", "lr", "grad_norm", "seconds")
+"""Entries of a row that are numbers, if they are there; the loss is null where none was computed."""
 
 
 class MetricsLog:
@@ -213,19 +216,42 @@ def _row(line: bytes) -> dict[str, Any] | None:
         if written != _checked(line):
             return None
     try:
-        row = json.loads(line.decode(), parse_constant=_refuse)
+        row = strict_json.parse(line)
     except ValueError:
         return None
-    return row if isinstance(row, dict) and isinstance(row.get("step"), int) else None
+    return row if isinstance(row, dict) and _is_row(row) else None
+
+
+def _is_row(row: dict[str, Any]) -> bool:
+    """Whether it has what readers take for granted: a step, and every entry that they know of its kind."""
+    nonfinite = row.get("nonfinite", [])
+    if not isinstance(nonfinite, list):
+        return False
+    null = ("loss", *nonfinite)
+    numbers = [row[name] for name in NUMBERS if name in row and not (row[name] is None and name in null)]
+    layers = [value for name, value in row.items() if name.startswith("state_") and value is not None]
+    return (
+        all(type(number) is int and _is_number(number) for number in (row.get("step"), row.get("seed", 0)))
+        and isinstance(row.get("split", ""), str)
+        and all(map(_is_number, numbers))
+        and all(isinstance(value, list) and _are_numbers(value) for value in layers)
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63)
+
+
+def _are_numbers(values: list[Any]) -> bool:
+    """Of layers, also over time; null where there is none."""
+    return all(
+        _are_numbers(value) if isinstance(value, list) else value is None or _is_number(value) for value in values
+    )
 
 
 def _values(row: dict[str, Any]) -> dict[str, Any]:
     """A row with the NaN back."""
     return {name: _with_nan(value) if name in row.get("nonfinite", ()) else value for name, value in row.items()}
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
 
 
 def _plain(value: Any) -> Any:

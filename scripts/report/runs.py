@@ -1,12 +1,13 @@
 """The folders of runs, read without jax."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data.sealed import unsealed
+from data import strict_json
+from data.sealed import unsealed_all
+from scripts.report.shapes import require_records, require_rows, require_run
 from training.errors import ConfigError
 from training.files import read_sealed
 from training.folders import CHECKPOINTS, CONFIG, METRICS, refuse_schema, runs_below
@@ -75,10 +76,10 @@ def _read(folder: Path) -> Run:
     facts = _sealed(folder / CONFIG)
     refuse_schema(facts["schema"])
     config = facts.pop("config")
-    for group, key in (("data", "task"), ("model", "layer"), ("model", "depth"), ("train", "steps")):
-        if key not in config[group]:
-            raise ValueError(f"{CONFIG} has no {group}.{key}")
+    cost = _sealed(folder / COST) if (folder / COST).exists() else {}
+    require_run(config, facts, cost)
     rows = read_metrics(folder / METRICS) if (folder / METRICS).exists() else []
+    require_rows(rows, facts.get("probe_times", ()))
     return Run(
         folder,
         config,
@@ -86,7 +87,7 @@ def _read(folder: Path) -> Run:
         [row for row in rows if row["split"] == "train"],
         [row for row in rows if row["split"] == "val"],
         _records(folder / RESULTS),
-        _sealed(folder / COST) if (folder / COST).exists() else {},
+        cost,
     )
 
 
@@ -103,17 +104,15 @@ def _saved(folder: Path) -> tuple[int, int | None]:
     if not saved:
         return 0, None
     newest = max(saved, key=lambda path: int(path.parent.name))
-    return int(newest.parent.name), json.loads(newest.read_text())["meta"].get("rows")
+    return int(newest.parent.name), strict_json.parse(newest.read_bytes())["meta"].get("rows")
 
 
 def _records(path: Path) -> list[Row]:
     try:
-        records = [unsealed(record) for record in json.loads(path.read_text())] if path.exists() else []
-    except ValueError as error:
+        records = unsealed_all(strict_json.parse(path.read_bytes())) if path.exists() else []
+    except (ValueError, TypeError) as error:
         raise ValueError(f"{path.name}: {error}") from error
-    for key in ("split", "checkpoint", "seeds", "count"):
-        if any(key not in record for record in records):
-            raise ValueError(f"{path.name} has a record without {key}")
+    require_records(records)
     return records
 
 
