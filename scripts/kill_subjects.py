@@ -1,5 +1,6 @@
 """The commands that `scripts.kill_test` kills: what they do at a moment, and whether two of their ends are equal."""
 
+import glob
 import itertools
 import json
 import shutil
@@ -109,9 +110,10 @@ def train_phase(workdir: Path, before: Before) -> str:
     rows = rows_of(workdir)
     if read(workdir / "metrics.jsonl") == before.metrics or all(row["step"] <= before.step for row in rows):
         return "compile"
-    if list(workdir.rglob("*.tmp")):
+    # By `glob`, and not by `Path.glob`, which raises an error where a folder is removed meanwhile.
+    if glob.glob(f"{workdir}/*.tmp") or glob.glob(f"{workdir}/checkpoints/*/*.tmp"):
         return "rename"
-    if not all((path / checkpoint.MANIFEST).exists() for path in (workdir / "checkpoints").glob("[0-9]*")):
+    if not all(Path(path, checkpoint.MANIFEST).exists() for path in glob.glob(f"{workdir}/checkpoints/[0-9]*")):
         return "save"
     train = json.loads(read(workdir / "config.json"))["config"]["train"]
     last = rows[-1]

@@ -208,7 +208,7 @@ def test_descriptions_of_another_version_change_no_record(data_dir):
         (folder / name).write_text(text.replace(old, new))
     manifest = json.loads((folder / MANIFEST).read_text())
     manifest["versions"] = {"python": "3.99", "tensorflow-datasets": "9.9.9"}
-    (folder / MANIFEST).write_text(json.dumps(manifest))
+    (folder / MANIFEST).write_text(json.dumps(sealed(manifest)))
     theirs = stored(data_dir)
     for name, split in ours.items():
         np.testing.assert_array_equal(split.symbols, theirs[name].symbols)
@@ -218,7 +218,7 @@ def test_descriptions_of_another_version_change_no_record(data_dir):
     (folder / "features.json").write_text("{}")
     with pytest.raises(DataError, match=r"features\.json has 2 bytes instead of \d+; delete .* run: python -m"):
         prepared.open_data(REQUEST, data_dir)
-    (folder / MANIFEST).write_text(json.dumps(manifest | {"format": 1}))
+    (folder / MANIFEST).write_text(json.dumps(sealed(manifest | {"format": 1})))
     with pytest.raises(DataError, match=r"prepared by another version \(format 1, here 2\); delete .* run: python"):
         prepared.open_data(REQUEST, data_dir)
 

@@ -116,7 +116,7 @@ def test_a_run_on_a_poisoned_test_differs_in_its_test_score_alone(tmp_path):
     (clean, records), (poisoned, others) = (trained_on(tmp_path / str(bad), poisoned=bad) for bad in (False, True))
     assert differ_runs(clean, poisoned) == []
     config, other = (json.loads((workdir / "config.json").read_text()) for workdir in (clean, poisoned))
-    assert [name for name in config if config[name] != other[name]] == ["data_sha256"]
+    assert [name for name in config if config[name] != other[name]] == ["data_sha256", "sha256"]
     differing = [name for name, value in records["val"].items() if others["val"][name] != value]
     assert differing == ["data_sha256", "manifest_sha256"]
     for seed, values in records["test"]["seeds"].items():

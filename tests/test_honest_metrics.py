@@ -14,6 +14,7 @@ import pytest
 from configs import lra, probes, tinystories
 from data import tinystories as stories
 from data.registry import data_set
+from data.sealed import sealed
 from data.spec import NO_LABEL, TaskKind
 from tests.smoke_run import train_quietly
 from training.config import from_config_dict
@@ -47,7 +48,7 @@ def finished(request, trained, tmp_path, monkeypatch):
             shutil.copytree(trained, workdir)
             record = json.loads((workdir / "config.json").read_text())
             record["config"]["train"]["eval_batch_size"] = UNEVEN  # only how many are read at once
-            (workdir / "config.json").write_text(json.dumps(record))
+            (workdir / "config.json").write_text(json.dumps(sealed(record)))
         case TaskKind.TAGGING:
             trained_here(probes, "task=copy,layer=mlp", workdir)
         case TaskKind.PAIRS:

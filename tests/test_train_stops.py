@@ -340,7 +340,7 @@ def test_a_run_that_was_moved_goes_on_and_is_scored(undisturbed, copy, tmp_path)
     ended = call("train.py", TINY, f"--workdir={moved}")
     assert (ended.code, ended.err) == (0, "")
     assert "going on from step 8" in ended.out
-    assert differ(undisturbed, moved) == []
+    assert differ_runs(undisturbed, moved) == []
     assert call("eval.py", f"--workdir={moved}").code == 0
     assert not copy.exists()
     # Where a step was saved is a note of orbax, which reads no more than that it is there.

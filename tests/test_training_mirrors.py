@@ -4,6 +4,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -230,8 +231,9 @@ def test_a_service_process_that_is_killed_is_said_once_and_the_other_mirror_goes
         beside.check()
         beside.check()
     (line,) = lines
-    assert line.startswith("the wandb mirror is gone (ConnectionResetError: ")
-    assert line.endswith("), the run is not: train.py --sync uploads it later")
+    # By which call it is noticed is chance.
+    gone = r"the wandb mirror is gone \((ConnectionResetError|HandleAbandonedError): .*\)"
+    assert re.fullmatch(f"{gone}, the run is not: train.py --sync uploads it later", line)
     assert list(tensorboard_of(workdir / "tensorboard")) == list(range(6))
 
 
