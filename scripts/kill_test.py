@@ -180,7 +180,8 @@ def _start(subject: Subject, workdir: Path, before: Before, due: Due | None) -> 
         finally:
             if child.poll() is None:
                 os.killpg(child.pid, signal.SIGKILL)
-    return child.wait(), time.monotonic() - begun
+            code = child.wait()
+    return code, time.monotonic() - begun
 
 
 def _output(workdir: Path) -> Path:
