@@ -11,7 +11,7 @@ READY := $(VENV)/ready-$(ACCEL)
 JAX_EXTRA := $(if $(filter cpu,$(ACCEL)),,$(if $(filter cuda12 cuda13 tpu,$(ACCEL)),jax[$(ACCEL)],\
              $(error ACCEL=$(ACCEL): expected cpu, cuda12, cuda13 or tpu)))
 
-.PHONY: setup demo test test-all lint bench kill-test
+.PHONY: setup demo test test-all lint bench faults
 
 setup: $(READY)
 
@@ -40,5 +40,7 @@ lint: $(READY)
 bench: $(READY)
 	$(RUN) -m benchmarks
 
-kill-test: $(READY)
+faults: $(READY)
 	$(RUN) -m scripts.kill_test
+	$(RUN) -m scripts.soak
+	LINREC_FAULTS=1 $(RUN) -m pytest -n 2 --dist worksteal tests/test_fuzz_*.py

@@ -34,6 +34,8 @@ def main(argv: Sequence[str]) -> None:
     folder, data_dir = cli.folder(FLAGS.workdir), cli.data_dir(FLAGS.data_dir)
     reading = Reading(FLAGS.step_rescale, FLAGS.every, FLAGS.window, FLAGS.carried)
     record = score(folder, data_dir, FLAGS.split, FLAGS.checkpoint, reading)
+    for line in record.get("repairs", ()):
+        print(f"warning: {line}", file=sys.stderr)
     print(summary_line(record))
 
 

@@ -6,7 +6,8 @@ import difflib
 def parse_argument(text: str | None, kinds: dict[str, type]) -> dict:
     """The given keys with their values, each of its kind.
 
-    A bool key may stand without a value ("smoke"). A tuple is one number, a range "0:5" or a list "0+3+7".
+    A bool key may stand without a value ("smoke"). A tuple is one number, a range "0:5" or a list "0+3+7", of at most
+    MOST numbers.
     Raises ValueError for an unknown key (naming the nearest), a key given twice, or a value of a wrong type.
     """
     values = {}
@@ -31,11 +32,15 @@ def _typed(key: str, text: str, kind: type) -> object:
         raise ValueError(f"{key}={text!r} after the colon: expected {_EXPECTED[kind]}") from None
 
 
-_EXPECTED = {bool: "true or false", int: "an integer", float: "a number", tuple: "3, 0:5 or 0+3+7", str: "a name"}
+MOST = 10_000
+_EXPECTED = {bool: "true or false", int: "an integer", float: "a number", str: "a name"}
+_EXPECTED[tuple] = f"3, 0:5 or 0+3+7, at most {MOST:,} numbers"
 
 
 def _numbers(text: str) -> tuple[int, ...]:
     if ":" in text:
-        low, high = text.split(":")
-        return tuple(range(int(low), int(high)))
+        low, high = map(int, text.split(":"))
+        if high - low > MOST:
+            raise ValueError
+        return tuple(range(low, high))
     return tuple(int(number) for number in text.split("+"))

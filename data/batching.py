@@ -27,14 +27,18 @@ WHOLE = slice(None)
 
 
 def training_batch(split: Split, seed: int, step: int, batch_size: int, rows: slice = WHOLE) -> Batch:
-    """Batch number `step` of the data order of `seed`, or only its `rows`; a pure function of its arguments.
+    """Batch number `step` of the data order of `seed`, or only its `rows`. Raises as `records_of_batch`."""
+    return split.gather(records_of_batch(split, seed, step, batch_size)[rows])
+
+
+def records_of_batch(split: Split, seed: int, step: int, batch_size: int) -> np.ndarray:
+    """The places of the records of a batch; a pure function of its arguments.
 
     Every epoch is a permutation of its own, Generator(Philox(key=[seed, epoch])).permutation(n); its last incomplete
     batch is dropped. Raises DataError for a batch size outside 1..n.
     """
     epoch, position = divmod(step, steps_per_epoch(split, batch_size))
-    order = _epoch_order(seed, epoch, len(split))
-    return split.gather(order[position * batch_size : (position + 1) * batch_size][rows])
+    return _epoch_order(seed, epoch, len(split))[position * batch_size : (position + 1) * batch_size]
 
 
 @lru_cache(maxsize=64)  # one permutation for each of the seeds that train together

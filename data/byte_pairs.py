@@ -12,7 +12,8 @@ Losses per token in different vocabularies do not compare: use nats per byte of 
 """
 
 import enum
-import json
+import itertools
+import re
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -20,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import tiktoken
 
+from data import strict_json
 from data.errors import DataError
 from data.sources import SourceFile
 
@@ -41,6 +43,10 @@ GPT2_SIZE = 50_257
 TOP_SIZE = 10_000
 # Contractions; letters, digits or other signs with a space before them; white space, whose last one belongs to a word.
 PATTERN = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
+
+MOST_WHITE = 900_000
+"""Characters in a row: the regular expressions of tiktoken go a million steps back for the last one, and then end the
+program."""
 
 
 class Vocab(enum.Enum):
@@ -71,7 +77,7 @@ def read_tokens(vocab_bpe: Path, encoder_json: Path) -> tuple[bytes, ...]:
     """
     characters = _byte_characters()
     try:
-        ids = json.loads(encoder_json.read_text(encoding="utf-8"))
+        ids = strict_json.parse(encoder_json.read_bytes())
         if ids.pop(END_OF_TEXT) != len(ids) or sorted(ids.values()) != list(range(len(ids))):
             raise DataError(f"{encoder_json}: ids are not 0, 1, ... with {END_OF_TEXT} the last")
         spelt = sorted(ids, key=ids.__getitem__)
@@ -114,7 +120,9 @@ class Tokenizer:
         return self.renumber(self.gpt2_ids(text))
 
     def gpt2_ids(self, text: str) -> np.ndarray:
-        """(n,) int64 ids in the whole vocabulary."""
+        """(n,) int64 ids in the whole vocabulary. Raises DataError for more white space than can be split."""
+        if len(text) > MOST_WHITE and any(len(run[0]) > MOST_WHITE for run in re.finditer(r"\s+", text)):
+            raise DataError(f"more than {MOST_WHITE:,} characters of white space in a row: they cannot be split")
         return np.array(self._encoding.encode_ordinary(text), np.int64)
 
     def renumber(self, gpt2_ids: np.ndarray) -> np.ndarray:
@@ -156,12 +164,20 @@ class Tokenizer:
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "Tokenizer":
-        """The tokenizer that gave `arrays`."""
-        stops = np.cumsum(arrays["bpe_lengths"], dtype=np.int64)
-        joined = arrays["bpe_bytes"].tobytes()
-        starts = [0, *stops[:-1]]
-        tokens = tuple(joined[start:stop] for start, stop in zip(starts, stops, strict=True))
-        return cls(tokens, arrays["vocabulary"])
+        """The tokenizer that gave `arrays`. Raises DataError for others, KeyError for one that is missing."""
+        lengths, joined, vocabulary = arrays["bpe_lengths"], arrays["bpe_bytes"], arrays["vocabulary"]
+        for array, dtype in ((lengths, np.uint8), (joined, np.uint8), (vocabulary, np.int32)):
+            if array.dtype != dtype or array.ndim != 1:
+                raise DataError(f"byte pairs: an array is {array.dtype}{array.shape}, expected {np.dtype(dtype)} (n,)")
+        stops = np.cumsum(lengths, dtype=np.int64).tolist()
+        tokens = tuple(joined[start:stop].tobytes() for start, stop in itertools.pairwise([0, *stops]))
+        single = tuple(bytes([byte]) for byte in BYTES)
+        if len(joined) != sum(map(len, tokens)) or tokens[: len(single)] != single or len({*tokens}) != len(tokens):
+            raise DataError("byte pairs: the tokens are not the 256 bytes and then others, each once")
+        known = np.unique(vocabulary)
+        if not len(vocabulary) or len(known) != len(vocabulary) or not 0 <= known[0] <= known[-1] <= len(tokens):
+            raise DataError(f"byte pairs: the vocabulary is none of ids 0..{len(tokens)}, each once")
+        return cls(tokens, vocabulary)
 
     def _bytes_of(self, gpt2_id: int) -> bytes:
         return self.tokens[gpt2_id] if gpt2_id < len(self.tokens) else b""

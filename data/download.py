@@ -9,6 +9,7 @@ its hash was found right. Only https, unless a hash says what must come; never f
 import hashlib
 import http.client
 import json
+import re
 import ssl
 import urllib.error
 import urllib.request
@@ -18,7 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from data.errors import DataError
+from data import strict_json
+from data.errors import DataError, first_line
 from data.lock import locked
 from data.parallel import Progress
 
@@ -164,11 +166,13 @@ class _Part:
     def load(self) -> _State:
         """Nothing known if the notes are missing or damaged."""
         try:
-            state = _State(**json.loads(self._notes.read_text(encoding="utf-8")))
+            state = _State(**strict_json.parse(self._notes.read_bytes()))
         except (OSError, ValueError, TypeError):
             return _State()
-        good = isinstance(state.url, str) and isinstance(state.validator, str)
-        return state if good and isinstance(state.bytes, int | None) else _State()
+        good = isinstance(state.url, str) and isinstance(state.bytes, int | None)
+        # It goes into the header of a request.
+        good &= isinstance(state.validator, str) and state.validator.isascii() and state.validator.isprintable()
+        return state if good else _State()
 
     def begin(self, state: _State) -> None:
         """Empty, and with new notes: in this order, so that old content never goes with new notes."""
@@ -253,7 +257,7 @@ def _chunks(answer: http.client.HTTPResponse, url: str, part: _Part) -> Iterator
         except TimeoutError as error:
             raise DataError(f"{url} sent nothing for {READ_SECONDS:g} s; {_kept(part)}") from error
         except (OSError, http.client.HTTPException) as error:
-            raise _Cut(_first_line(error)) from error
+            raise _Cut(first_line(error)) from error
         if not chunk:
             return
         yield chunk
@@ -262,7 +266,7 @@ def _chunks(answer: http.client.HTTPResponse, url: str, part: _Part) -> Iterator
 def _length(answer: http.client.HTTPResponse, done: int) -> int | None:
     """Bytes of the whole file, if the server says so."""
     length = answer.headers.get("Content-Length", "")
-    if not length.isdecimal():
+    if not re.fullmatch("[0-9]{1,18}", length):
         return None
     return int(length) + (done if answer.status == http.HTTPStatus.PARTIAL_CONTENT else 0)
 
@@ -289,10 +293,10 @@ def _open(url: str, headers: dict[str, str]) -> http.client.HTTPResponse:
         error.close()
         if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             raise _NotSatisfiable from error
-        raise _NoAnswer(_first_line(error)) from error
+        raise _NoAnswer(first_line(error)) from error
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
-        raise _NoAnswer(getattr(reason, "strerror", None) or _first_line(reason)) from error
+        raise _NoAnswer(getattr(reason, "strerror", None) or first_line(reason)) from error
 
 
 class Redirect(urllib.request.HTTPRedirectHandler):
@@ -328,7 +332,3 @@ class _Http(urllib.request.HTTPHandler):
 class _Https(urllib.request.HTTPSHandler):
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
         return self.do_open(_HttpsConnection, req, context=ssl.create_default_context())
-
-
-def _first_line(error: object) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from data import strict_json
 from data.errors import DataError
 from data.lock import locked
 from data.parallel import Progress
@@ -73,9 +74,11 @@ class Journal:
 
     def _read(self) -> dict | None:
         try:
-            found = json.loads(self._path.read_text())
+            found = strict_json.parse(self._path.read_bytes())
             found["shards"] = {name: [Shard(*shard) for shard in shards] for name, shards in found["shards"].items()}
+            of_kinds = [[*map(type, shard)] for shards in found["shards"].values() for shard in shards]
             known = found["purpose"] == self._purpose and isinstance(found["complete"], list)
+            known &= all(kinds == [int, int, str] for kinds in of_kinds)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None  # nothing was finished, or its end came while the first line was written
         return found if known else None

@@ -56,7 +56,7 @@ ARCHIVE = SourceFile(
     aliases=("recordings.tar.gz",),
 )
 LIMITS = Limits(member_bytes=2**20, count=20_000, total_bytes=2**28)
-RECORDING = re.compile(r"(?:recordings/)?([0-9])_([a-z]+)_([0-9]+)\.wav")
+RECORDING = re.compile(r"(?:recordings/)?([0-9])_([a-z]+)_([0-9]{1,9})\.wav")
 
 CHOICES = {"fsdd": {"rate": Choice(tuple(RATES), stored=True)}}
 

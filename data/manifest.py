@@ -7,9 +7,11 @@ import platform
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from data.errors import DataError
+from data import strict_json
+from data.errors import DataError, first_line
 from data.folders import Shard
 from data.parallel import Progress
+from data.sealed import sealed, unsealed
 from data.splits import combined
 
 MANIFEST = "manifest.json"
@@ -41,8 +43,8 @@ def manifest_of(folder: Path, name: str, shards: Mapping[str, Sequence[Shard]], 
 
 
 def save_manifest(folder: Path, manifest: dict) -> None:
-    """Written last of all files."""
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    """Written last of all files, with a hash of itself."""
+    (folder / MANIFEST).write_text(json.dumps(sealed(manifest), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def read_manifest(folder: Path, name: str, splits: Collection[str], remedy: str) -> dict:
@@ -58,7 +60,7 @@ def read_manifest(folder: Path, name: str, splits: Collection[str], remedy: str)
         raise DataError(f"{folder} has no {MANIFEST}, so it is no prepared data set; move it away, then {remedy}")
     redo = f"delete {folder}, then {remedy}"
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = unsealed(strict_json.parse(path.read_bytes()))
         found_name, written = manifest["name"], manifest.get("format", 1)
         sizes = {file: entry["bytes"] for file, entry in manifest["files"].items()}
         _require_shape(manifest, splits)
@@ -85,9 +87,11 @@ def _require_shape(manifest: dict, splits: Collection[str]) -> None:
         raise TypeError("a negative count")
     guesses = [value for split in ("val", "test") for value in manifest["baselines"][split].values()]
     arrays = [f"{name}.npy" for name in manifest["arrays"]]
+    if elsewhere := [name for name in manifest["files"] if not 1 <= len(name.encode()) < 256 or {*"/\0"} & {*name}]:
+        raise TypeError(f"{elsewhere[0]!r} is no name of a file in the folder")
     typed = [(counts, int), (texts, str), (guesses, float), ([manifest["partial"]], bool)]
     typed.append((list(manifest["statistics"].values()), float))
-    if not all(isinstance(value, kind) for values, kind in typed for value in values):
+    if not all(type(value) is kind for values, kind in typed for value in values):
         raise TypeError("an entry of a wrong type")
     if missing := {*arrays} - manifest["files"].keys():
         raise KeyError(f"files: {min(missing)}")
@@ -99,11 +103,6 @@ def check_hashes(folder: Path, manifest: dict, progress: Progress) -> None:
         if (found := sha256_of(folder / file)) != entry["sha256"]:
             raise DataError(f"{folder / file} has sha256 {found} instead of {entry['sha256']}: it is damaged")
         progress("hash", done, len(manifest["files"]))
-
-
-def first_line(error: Exception) -> str:
-    """Of what an error says."""
-    return (str(error) or type(error).__name__).splitlines()[0]
 
 
 def sha256_of(path: Path) -> str:

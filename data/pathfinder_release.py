@@ -6,8 +6,11 @@ The lists are text in the release, whatever their names say; those of today's up
 records are numbered by k, then by line.
 """
 
+import contextlib
 import io
 import re
+import struct
+import warnings
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -15,7 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from data.errors import DataError
+from data import arrays
+from data.errors import DataError, first_line
 from data.examples import Example, Generated
 from data.parallel import Progress
 from data.permutation import SPLIT_SEED, torch_permutation
@@ -29,8 +33,10 @@ IMAGES = 200_000
 SIZES = {"train": 160_000, "val": 20_000, "test": 20_000}
 ARCHIVE_BYTES = 8_200_000_000
 SET = "curv_contour_length_14"
-NUMPY_MAGIC = b"\x93NUMPY"
 PNG_MAGIC = b"\x89PNG"
+PNG_ERRORS = (OSError, SyntaxError, ValueError, struct.error, zlib.error, Image.DecompressionBombError)
+"""What Pillow raises for a PNG that is none, or about which it would warn."""
+
 FOLDER, FILE, LABEL = 0, 1, 3
 LIMITS = Limits(member_bytes=1 << 24, count=2 * IMAGES, total_bytes=1 << 36)
 REPORT_EVERY = 1_000
@@ -96,7 +102,7 @@ def _read(
     window: int, sources: Sources, progress: Progress
 ) -> tuple[dict[int, list[Entry]], dict[str, int], ByteSpool]:
     """The lists by their numbers, the images by their names as numbers in the spool."""
-    inside = rf"(?:.*/)?pathfinder{window}/{SET}/(metadata/(\d+)\.npy|imgs/.+\.png)"
+    inside = rf"(?:.*/)?pathfinder{window}/{SET}/(metadata/([0-9]{{1,9}})\.npy|imgs/.+\.png)"
     lists: dict[int, list[Entry]] = {}
     numbers: dict[str, int] = {}
     spool = ByteSpool()
@@ -136,15 +142,12 @@ def _label(text: str) -> int | None:
 
 
 def _rows(name: str, data: bytes) -> list[list[str]]:
-    if not data.startswith(NUMPY_MAGIC):
+    if not data.startswith(arrays.MAGIC):
         try:
             return [line.split() for line in data.decode("ascii").splitlines() if line.strip()]
         except UnicodeDecodeError as error:
             raise DataError(f"{name} is neither text nor a NumPy file") from error
-    try:
-        rows = np.load(io.BytesIO(data), allow_pickle=False)
-    except (ValueError, EOFError, OSError, SyntaxError) as error:
-        raise DataError(f"{name} cannot be read as a NumPy file: {str(error).splitlines()[0]}") from error
+    rows = arrays.parse_npy(data, name)
     if rows.ndim != 2:
         raise DataError(f"{name} has shape {rows.shape}, expected a row for each image")
     return [
@@ -153,15 +156,23 @@ def _rows(name: str, data: bytes) -> list[list[str]]:
     ]
 
 
+@contextlib.contextmanager
+def _strict() -> Iterator[None]:
+    """What Pillow would warn about is raised."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
 def decode(name: str, data: bytes, window: int) -> np.ndarray:
     """(H, W) uint8 of a grey PNG. Raises DataError, with its name, for anything else."""
     if not data.startswith(PNG_MAGIC):
         raise DataError(f"{name} is not a PNG ({len(data)} bytes)")
     try:
-        with Image.open(io.BytesIO(data), formats=("PNG",)) as image:
+        with _strict(), Image.open(io.BytesIO(data), formats=("PNG",)) as image:
             if image.mode != "L" or image.size != (window, window):
                 found = f"{image.mode} of {image.width} x {image.height}"
                 raise DataError(f"{name} is {found}, expected L (8-bit grey) of {window} x {window}")
             return np.array(image)
-    except (OSError, SyntaxError, ValueError, zlib.error, Image.DecompressionBombError) as error:
-        raise DataError(f"{name} cannot be decoded: {str(error).splitlines()[0]}") from error
+    except (*PNG_ERRORS, Warning) as error:
+        raise DataError(f"{name} cannot be decoded: {first_line(error)}") from error

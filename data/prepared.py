@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from data.arrays import parse_npy
 from data.errors import DataError
 from data.examples import Example, Generated, Indexed
 from data.folders import Journal, create
@@ -226,10 +227,11 @@ def _spec(request: DataRequest, manifest: dict) -> TaskSpec:
     """The shape of the task; how many ids a text has may be known only now."""
     spec = task_spec(request)
     if spec.kind is TaskKind.LANGUAGE:
-        size = manifest.get("vocabulary_size")
-        if not isinstance(size, int):
+        size, most = manifest.get("vocabulary_size"), np.iinfo(spec.dtype).max + 1
+        if type(size) is not int or not 1 <= size <= most:
             raise DataError(
-                f"the manifest of {folder_of(request)} has no vocabulary_size; delete it and prepare it again"
+                f"the manifest of {folder_of(request)} has no vocabulary_size of 1..{most}; "
+                "delete it and prepare it again"
             )
         return dataclasses.replace(spec, input_width=size, classes=size)
     return spec
@@ -254,7 +256,7 @@ def _array(folder: Path, manifest: dict, name: str) -> np.ndarray:
     entry = manifest["files"].get(path.name)
     if entry is None or sha256_of(path) != entry["sha256"]:
         raise DataError(f"{path} is damaged; delete {folder}, then prepare it again")
-    return np.load(path, allow_pickle=False)
+    return parse_npy(path.read_bytes(), str(path))
 
 
 def _read(folder: Path, manifest: dict, request: DataRequest) -> dict[str, Split]:

@@ -106,7 +106,7 @@ class Characters:
 def tokenizer(request: DataRequest, manifest: dict, arrays: dict[str, np.ndarray]) -> Characters:
     """The characters of prepared data. Raises DataError if their manifest does not give each its rank."""
     found = manifest.get("vocabulary")
-    if not isinstance(found, dict) or found != (ranked := _ranked(found)):
+    if not isinstance(found, dict) or not all(map(_is_character, found)) or found != (ranked := _ranked(found)):
         raise DataError(f"the manifest of {request.task} has no vocabulary of ranks; delete it and prepare it again")
     return Characters(ranked)
 
@@ -114,6 +114,11 @@ def tokenizer(request: DataRequest, manifest: dict, arrays: dict[str, np.ndarray
 def smoke_tokenizer(request: DataRequest) -> Characters:
     """The characters of the text; the ids of a smoke sample follow no law of language."""
     return Characters(_ranked(SYMBOLS))
+
+
+def _is_character(text: str) -> bool:
+    """One, and no half of a pair, which has no form in UTF-8."""
+    return len(text) == 1 and not "\ud800" <= text <= "\udfff"
 
 
 def _ranked(characters: Iterable[str]) -> dict[str, int]:

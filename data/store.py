@@ -20,10 +20,9 @@ from tensorflow_datasets.core import dataset_info, example_serializer
 from tensorflow_datasets.core import splits as tfds_splits
 from tensorflow_datasets.proto import tf_example_pb2
 
-from data.errors import DataError
+from data.errors import DataError, first_line
 from data.examples import Example, Indexed
 from data.folders import Journal, Shard
-from data.manifest import first_line
 from data.parallel import Progress
 from data.spec import NO_LABEL, InputKind, TaskKind, TaskSpec
 from data.splits import BLOCK, Batch, MemorySplit, collate, digest_of

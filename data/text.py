@@ -52,7 +52,7 @@ BYTES_WIDTH = 257
 _POLICY = {"policy": Choice(("val_from_train", "test_selected"), stored=False)}
 CHOICES = {"text": _POLICY, "text_bytes": _POLICY}
 
-_REVIEW = re.compile(r"(train|test)/(neg|pos)/(\d+)_\d+\.txt")
+_REVIEW = re.compile(r"(train|test)/(neg|pos)/([0-9]{1,9})_[0-9]{1,9}\.txt")
 
 Reviews = list[list[str]]
 """The texts of each class, in the order of their numbers."""

@@ -75,7 +75,7 @@ class ModelConfig:
             raise ValueError(f"model: 0 <= bn_momentum < 1 is needed, got {self.bn_momentum}")
         layer = self.layer_config()
         if self.backbone is Backbone.LANGUAGE:
-            self._check_sublayers(getattr(layer, "sublayers", len(self.layers)))
+            self._check_sublayers(getattr(layer, "sublayers", len(self.sublayers) * self.depth))
         elif self.sublayers:
             raise ValueError(f"model: sublayers={self.sublayers} are for backbone=language: leave them at ()")
 
@@ -88,9 +88,9 @@ class ModelConfig:
             )
         if self.norm is not Norm.LAYER:
             raise ValueError(f"model: backbone=language has norm=layer, got norm={self.norm}")
-        if told != len(self.layers):
+        if told != (count := len(self.sublayers) * self.depth):
             raise ValueError(
-                f"model: options.sublayers={told}: {self.depth} times {self.sublayers} are {len(self.layers)} sublayers"
+                f"model: options.sublayers={told}: {self.depth} times {self.sublayers} are {count} sublayers"
             )
 
     @property

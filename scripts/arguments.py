@@ -4,6 +4,8 @@ import argparse
 from collections.abc import Callable
 from typing import NoReturn
 
+from data.errors import said
+
 
 class Parser(argparse.ArgumentParser):
     """An argument parser that refuses with one line and exit code 2; no abbreviations."""
@@ -18,7 +20,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Prints the line and exits."""
-        self.exit(2, f"error: {message} (--help explains)\n")
+        self.exit(2, f"error: {said(message)} (--help explains)\n")
 
 
 def positive(text: str) -> int:

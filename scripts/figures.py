@@ -274,8 +274,8 @@ def _colour(line: Line) -> str:
 
 
 def _plain(text: str) -> str:
-    """As it is: matplotlib would read a formula between dollars."""
-    return text.replace("$", r"\$")
+    """As it is: matplotlib would read a formula between dollars, and leave out what begins with an underscore."""
+    return f"{' ' * text.startswith('_')}{text}".replace("$", r"\$")
 
 
 def _chart(axis, chart: Chart) -> None:

@@ -3,9 +3,10 @@
 import sys
 import time
 from collections.abc import Callable
-from datetime import timedelta
 
 from tqdm import tqdm
+
+from training.files import time_text
 
 SECONDS_BETWEEN_LINES = 5.0
 
@@ -19,7 +20,7 @@ class Progress:
         self._bar: tqdm | None = None
         self._stage = ""
         self._first = (0, 0.0)
-        self._next_line = 0.0
+        self._said_at = 0.0
 
     def __enter__(self) -> "Progress":
         return self
@@ -34,17 +35,17 @@ class Progress:
             self._stage, self._first = stage, (done, self._clock())
         if sys.stderr.isatty():
             self._draw(done, total, new)
-        elif new or done == total or self._clock() >= self._next_line:
+        elif new or done == total or not 0 <= self._clock() - self._said_at < SECONDS_BETWEEN_LINES:
             of = f" of {total:,}{self._left(done, total)}" if total else ""
             print(f"{stage}: {done:,}{of}", file=sys.stderr, flush=True)
-            self._next_line = self._clock() + SECONDS_BETWEEN_LINES
+            self._said_at = self._clock()
 
     def _left(self, done: int, total: int) -> str:
         first, began = self._first
         if done <= first or done == total:
             return ""
         seconds = (self._clock() - began) / (done - first) * (total - done)
-        return f", {timedelta(seconds=round(seconds))} left"
+        return f", {time_text(seconds)} left"
 
     def _draw(self, done: int, total: int, new: bool) -> None:
         if self._bar is None or new:

@@ -29,7 +29,6 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
 
 from scripts import sweep_plan
 from scripts.arguments import Parser, positive, some_of
@@ -41,7 +40,7 @@ from scripts.sweep_plan import Cell, Values
 from scripts.workers import ALLOCATOR, cores
 from training import cli
 from training.errors import ConfigError
-from training.files import size_text
+from training.files import size_text, time_text
 from training.loop import load_data
 from training.workdir import CONFIG, refuse_difference
 
@@ -207,7 +206,7 @@ def _size(cell: Cell) -> str:
 
 
 def _time(seconds: float) -> str:
-    return str(timedelta(seconds=math.ceil(seconds)))
+    return time_text(math.ceil(seconds))
 
 
 if __name__ == "__main__":

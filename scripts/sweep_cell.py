@@ -7,7 +7,6 @@ killed. log/NAME.json says how the last try ended.
 
 import contextlib
 import fcntl
-import json
 import os
 import shlex
 import signal
@@ -18,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from data import strict_json
 from scripts.cells import is_trained, records_of_the_end
 from scripts.sweep_plan import LOGS, Cell
 from scripts.workers import ALLOCATOR
@@ -100,7 +100,7 @@ def found(cell: Cell, settings: Settings) -> End | None:
 def _last(cell: Cell, settings: Settings) -> End | None:
     """How the last try with these flags ended, if any has and it can be read."""
     try:
-        last = json.loads(settings.log(cell, ".json").read_text())
+        last = strict_json.parse(settings.log(cell, ".json").read_bytes())
         return End(last["code"], last["said"]) if last["flags"] == [*cell.flags] else None
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, NamedTuple
 
+from data.errors import first_line
 from scripts.sweep_cell import End, Settings, run_cell
 from scripts.sweep_plan import LOGS, Cell
 from scripts.workers import cores
@@ -83,7 +84,7 @@ def submit(cells: Sequence[Cell], settings: Settings, cluster: str, options: Map
         executor.update_parameters(name=settings.out.name, **{key: _number(text) for key, text in options.items()})
         return executor.map_array(Requeued(settings), cells)
     except (RuntimeError, NameError, TypeError, ValueError, AssertionError) as error:
-        raise ConfigError(f"submitit: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"submitit: {first_line(error)}") from error
 
 
 def _number(text: str) -> int | str:

@@ -15,6 +15,7 @@ from typing import IO, NamedTuple
 from absl import flags
 from ml_collections import config_flags
 
+from data import strict_json
 from training import cli
 from training.config import ExperimentConfig, from_config_dict, to_plain
 from training.errors import ConfigError
@@ -24,7 +25,10 @@ from training.workdir import differences
 PLAN = "plan.json"
 LOGS = "log"
 LONGEST_NAME = 200
-"""Of a folder: file systems take 255 bytes."""
+"""Bytes of a folder's: file systems take 255."""
+
+MOST = 10_000
+"""Cells of a sweep: a typing error in a grid multiplies them."""
 
 Values = dict[str, str]
 """What one cell sets: keys of the string after the colon, or config.a.b, as they would be typed."""
@@ -48,6 +52,7 @@ def parse_grid(text: str) -> list[Values]:
         keys[key] = [_present(key, v) for v in _split(",", value)]
     if not keys:
         raise ConfigError(f"the grid {text!r} is empty: expected key=values; key=values")
+    _refuse_many(math.prod(map(len, keys.values())), text)
     return [dict(zip(keys, values, strict=True)) for values in itertools.product(*keys.values())]
 
 
@@ -65,7 +70,13 @@ def read_list(path: Path) -> list[Values]:
             cells += parse_grid(grid)
         except ConfigError as error:
             raise ConfigError(f"{path}, line {number}: {error}") from error
+        _refuse_many(len(cells), str(path))
     return cells
+
+
+def _refuse_many(count: int, what: str) -> None:
+    if count > MOST:
+        raise ConfigError(f"{what!r} gives more than {MOST:,} cells: make several sweeps")
 
 
 def draw(text: str, trials: int, seed: int) -> list[Values]:
@@ -75,6 +86,7 @@ def draw(text: str, trials: int, seed: int) -> list[Values]:
     Raises ConfigError.
     """
     ranges = {key: _range(key, value) for key, value in pairs(text)}
+    _refuse_many(trials, f"--trials={trials}")
     return [
         {key: _drawn(bounds, random.Random(f"{seed}/{trial}/{key}").random()) for key, bounds in ranges.items()}
         for trial in range(trials)
@@ -86,11 +98,13 @@ def _range(key: str, text: str) -> Range:
     low, given, high = text.removeprefix("log:").partition(":")
     try:
         lowest, highest = float(low), float(high)
-        if not (given and math.isfinite(lowest) and lowest < highest < math.inf and (lowest > 0 or not logarithmic)):
+        # What is drawn lies between: how far apart the ends are must be a number, too.
+        apart = math.inf if logarithmic and lowest <= 0 else highest / lowest if logarithmic else highest - lowest
+        if not (given and lowest < highest and math.isfinite(apart)):
             raise ValueError
     except ValueError:
         raise ConfigError(
-            f"{key}={text}: expected LOW:HIGH or log:LOW:HIGH, LOW < HIGH, both positive for log"
+            f"{key}={text}: expected LOW:HIGH or log:LOW:HIGH, LOW < HIGH, both finite, and positive for log"
         ) from None
     return lowest, highest, logarithmic, all(re.fullmatch(r"-?\d+", end) for end in (low, high))
 
@@ -123,12 +137,23 @@ def _present(key: str, value: str) -> str:
 
 
 def _split(separator: str, text: str) -> list[str]:
-    """Parts between separators that stand in no brackets."""
-    return [part.strip() for part in re.split(rf"{separator}(?![^(]*\))", text)]
+    """Parts between separators that stand in no brackets. Raises ConfigError for brackets that do not match."""
+    parts, depth, start = [], 0, 0
+    for place, letter in enumerate(text):
+        depth += {"(": 1, ")": -1}.get(letter, 0)
+        if depth < 0:
+            break
+        if letter == separator and depth == 0:
+            parts.append(text[start:place].strip())
+            start = place + 1
+    if depth:
+        raise ConfigError(f"{text!r}: a bracket has no other one")
+    return [*parts, text[start:].strip()]
 
 
 def product(cells: Sequence[Values], draws: Sequence[Values]) -> list[Values]:
     """Every cell with every draw: all cells get the same ones. Raises ConfigError for a key that is in both."""
+    _refuse_many(len(cells) * len(draws), "the grid with the random draws")
     for cell, drawn in itertools.product(cells, draws):
         if both := cell.keys() & drawn.keys():
             raise ConfigError(f"{min(both)} is in the grid and among the random ranges")
@@ -152,8 +177,8 @@ def resolve(config: str, seeds: str | None, chosen: Iterable[Values]) -> list[Ce
             raise ConfigError(f"cell {name} is the same run as {runs[run]}: leave one out")
         if name in runs.values():
             raise ConfigError(f"two cells would lie in the folder {name}: give one of them another value")
-        if len(name) > LONGEST_NAME:
-            raise ConfigError(f"cell {name}: the name of its folder is longer than {LONGEST_NAME} characters")
+        if len(name.encode()) > LONGEST_NAME:
+            raise ConfigError(f"cell {name}: the name of its folder is longer than {LONGEST_NAME} bytes")
         runs[run] = name
         cells.append(Cell(name, given, resolved))
     return cells
@@ -209,7 +234,7 @@ def _read(path: Path) -> dict[str, ExperimentConfig]:
     if not path.exists():
         return {}
     try:
-        return {cell["name"]: from_config_dict(cell["config"]) for cell in json.loads(path.read_text())}
+        return {cell["name"]: from_config_dict(cell["config"]) for cell in strict_json.parse(path.read_bytes())}
     except (ConfigError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} is damaged ({error}): remove it, the runs are kept") from error
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from data.errors import one_line
 from scripts.arguments import Parser
 from scripts.watched import HEADS, Watched
 from training import cli
@@ -57,26 +58,21 @@ class Runs:
         self._known = {path: self._known.get(path) or Watched(path) for path in paths}
         rows = [row for watched in self._known.values() for row in self._row(watched, now)]
         if not rows:
-            return [f"no run yet in {', '.join(shown(str(folder)) for folder in self._folders)}"]
+            return [f"no run yet in {', '.join(one_line(str(folder)) for folder in self._folders)}"]
         widths = [max(map(len, column)) for column in zip(HEADS, *rows, strict=True)]
         return ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
                 for row in (HEADS, *rows)]  # fmt: skip
 
     def _row(self, watched: Watched, now: float) -> Iterator[tuple[str, ...]]:
-        name = shown(str(watched.folder))
+        name = one_line(str(watched.folder))
         try:
             watched.look()
             cells = watched.cells(now)
         except FileNotFoundError:
             return  # it has just been removed
-        except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
-            cells = (f"unreadable ({type(error).__name__}: {shown(str(error))})", *[""] * (len(HEADS) - 2))
+        except (OSError, KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            cells = (f"unreadable ({type(error).__name__}: {one_line(str(error))})", *[""] * (len(HEADS) - 2))
         yield name, *cells
-
-
-def shown(text: str) -> str:
-    """`text` without anything that a terminal would obey, or show as something else."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 class Screen:

@@ -1,16 +1,16 @@
 """What the files of one run say of it while it trains; nothing in its folder is opened for writing or locked."""
 
-import json
 import math
 import os
 import statistics
 from collections import deque
 from collections.abc import Iterable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from training.folders import CONFIG, METRICS
+from data import strict_json
+from training.files import time_text
+from training.folders import CONFIG, LOCK, METRICS
 from training.writers import Follower
 
 LOOK_BACK = 2**23
@@ -58,7 +58,7 @@ class Watched:
     def look(self) -> None:
         """Raises OSError, KeyError, TypeError or ValueError for files that are not those of a run, or just going."""
         if self._sizes is None:
-            self._sizes = _sizes(json.loads((self.folder / CONFIG).read_text()))
+            self._sizes = _sizes(strict_json.parse((self.folder / CONFIG).read_bytes()))
         for afresh, rows in self._follower.batches():
             if afresh:
                 self._forget()
@@ -94,7 +94,7 @@ class Watched:
             self._energies(),
             f"{rate:.3g}" if rate else "",
             f"{rate * self._sizes.inputs:,.0f}" if rate and self._sizes.inputs else "",
-            str(timedelta(seconds=round((self._sizes.steps - step) / rate))) if rate and going else "",
+            time_text((self._sizes.steps - step) / rate) if rate and going else "",
         )
 
     def _rate(self) -> float:
@@ -108,10 +108,10 @@ class Watched:
         assert self._sizes is not None
         path = self.folder / METRICS
         age = now - (path if path.exists() else self.folder / CONFIG).stat().st_mtime
-        held = is_locked(self.folder / CONFIG)
+        held = is_locked(self.folder / LOCK)
         dead = [str(seed) for seed, row in self._train.items() if row["loss"] is not None and math.isnan(row["loss"])]
         if held or (age < SILENT and step < self._sizes.steps):
-            state = "running" if age < SILENT else f"running, no row for {timedelta(seconds=round(age))}"
+            state = "running" if age < SILENT else f"running, no row for {time_text(age)}"
         else:
             state = "finished" if step == self._sizes.steps else "stopped"
         return f"{state}, dead seeds {' '.join(dead)}" if dead else state
@@ -152,6 +152,8 @@ def is_locked(path: Path) -> bool:
     Asked of the kernel's list: who tries the lock may be in the way of a run that starts just then. False where there
     is no such list.
     """
+    if not path.exists():
+        return False
     stat = path.stat()
     place = f"{os.major(stat.st_dev):02x}:{os.minor(stat.st_dev):02x}:{stat.st_ino}"
     try:

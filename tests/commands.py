@@ -56,12 +56,13 @@ def call(script: str, *arguments: object) -> Ended:
         warnings.filterwarnings("ignore", "the load_module", DeprecationWarning)  # how ml_collections loads a config
         patch.setattr(sys, "argv", [script, *map(str, arguments)])
         patch.chdir(ROOT)
-        interrupt = signal.getsignal(signal.SIGINT)
+        handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
         try:
             with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as end:
                 runpy.run_path(str(ROOT / script), run_name="__main__")
         finally:
-            signal.signal(signal.SIGINT, interrupt)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
             for name in [name for name in flags.FLAGS if name.split(".")[0] in FLAGS]:
                 delattr(flags.FLAGS, name)
             sys.modules.pop("config_config", None)  # the next config file would be executed on top of it

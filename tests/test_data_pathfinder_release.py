@@ -112,7 +112,7 @@ def test_lists_that_cannot_be_read(data, said):
 def test_lists_that_hold_objects_are_not_unpickled():
     buffer = io.BytesIO()
     np.save(buffer, np.array([["imgs/0", "a.png", 0, 1]], object), allow_pickle=True)
-    with pytest.raises(DataError, match="m cannot be read as a NumPy file: Object arrays"):
+    with pytest.raises(DataError, match="m cannot be read as a NumPy file: it holds object"):
         parse_list("m", buffer.getvalue())
     buffer = io.BytesIO()
     np.save(buffer, np.array(["imgs/0", "a.png"]))

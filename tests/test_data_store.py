@@ -13,6 +13,7 @@ from data.errors import DataError
 from data.folders import Journal, create, default_data_dir
 from data.manifest import MANIFEST, manifest_of, read_manifest, save_manifest
 from data.parallel import silent
+from data.sealed import sealed
 from data.spec import DataRequest
 from tests.data_sets import in_memory, made
 
@@ -128,7 +129,7 @@ def test_manifest_says_where_the_data_come_from(original):
 )
 def test_a_manifest_without_an_entry_is_damaged(data_dir, change):
     manifest = json.loads((data_dir / NAME / MANIFEST).read_text())
-    (data_dir / NAME / MANIFEST).write_text(json.dumps(manifest | change))
+    (data_dir / NAME / MANIFEST).write_text(json.dumps(sealed(manifest | change)))
     for use in (prepared.prepare, prepared.verify, prepared.open_data):
         with pytest.raises(DataError, match=r"manifest\.json is damaged"):
             use(REQUEST, data_dir)
@@ -166,7 +167,12 @@ def foreign_manifest(data_dir):
 
 def another_data_set(data_dir):
     path = data_dir / NAME / MANIFEST
-    path.write_text(path.read_text().replace(f'"name": "{NAME}"', '"name": "listops"'))
+    path.write_text(json.dumps(sealed(json.loads(path.read_text()) | {"name": "listops"})))
+
+
+def altered_manifest(data_dir):
+    path = data_dir / NAME / MANIFEST
+    path.write_text(path.read_text().replace('"majority": 0.', '"majority": 0.9'))
 
 
 @pytest.mark.parametrize(
@@ -178,6 +184,7 @@ def another_data_set(data_dir):
         (missing_manifest, "has no manifest.json, so it is no prepared data set; move it away"),
         (cut_manifest, "manifest.json is damaged"),
         (foreign_manifest, "manifest.json is damaged"),
+        (altered_manifest, "manifest.json is damaged .*altered after it was written"),
         (another_data_set, f"holds 'listops' and not '{NAME}'"),
     ],
 )
@@ -187,6 +194,33 @@ def test_damage_is_seen_at_opening_and_never_repaired_in_silence(data_dir, damag
         with pytest.raises(DataError, match=message) as caught:
             action(REQUEST, data_dir)
         assert "\n" not in str(caught.value)
+
+
+def test_descriptions_of_another_version_change_no_record(data_dir):
+    """Records are read without them. One that has another length, or a format of the manifest, is refused."""
+    ours, folder = stored(data_dir), data_dir / NAME
+    for name, old, new in (
+        ("dataset_info.json", '"version": "1.0.0"', '"version": "9.9.9"'),
+        ("features.json", "tensorflow_datasets.core", "tensorflow_datasets.next"),
+    ):
+        text = (folder / name).read_text()
+        assert old in text
+        (folder / name).write_text(text.replace(old, new))
+    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest["versions"] = {"python": "3.99", "tensorflow-datasets": "9.9.9"}
+    (folder / MANIFEST).write_text(json.dumps(sealed(manifest)))
+    theirs = stored(data_dir)
+    for name, split in ours.items():
+        np.testing.assert_array_equal(split.symbols, theirs[name].symbols)
+        np.testing.assert_array_equal(split.labels, theirs[name].labels)
+    with pytest.raises(DataError, match=r"(dataset_info|features)\.json has sha256 \w+ instead of"):
+        prepared.verify(REQUEST, data_dir)
+    (folder / "features.json").write_text("{}")
+    with pytest.raises(DataError, match=r"features\.json has 2 bytes instead of \d+; delete .* run: python -m"):
+        prepared.open_data(REQUEST, data_dir)
+    (folder / MANIFEST).write_text(json.dumps(sealed(manifest | {"format": 1})))
+    with pytest.raises(DataError, match=r"prepared by another version \(format 1, here 2\); delete .* run: python"):
+        prepared.open_data(REQUEST, data_dir)
 
 
 def test_a_foreign_folder_is_refused_and_left_alone(tmp_path):

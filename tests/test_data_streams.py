@@ -14,6 +14,7 @@ import pytest
 from data import prepared, registry
 from data.errors import DataError
 from data.examples import About, Choice, Example, Generated, Indexed
+from data.sealed import sealed
 from data.spec import DataRequest, InputKind, TaskKind, TaskSpec
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -94,7 +95,7 @@ def test_verify_finds_what_the_manifest_invents(numbers, tmp_path):
     path = tmp_path / "numbers" / "manifest.json"
     honest = json.loads(path.read_text())
     for change in ({"baselines": {"val": {"majority": 0.99}, "test": {"majority": 0.99}}}, {"statistics": {}}):
-        path.write_text(json.dumps(honest | change))
+        path.write_text(json.dumps(sealed(honest | change)))
         with pytest.raises(DataError, match="are not those of the records"):
             prepared.verify(REQUEST, tmp_path)
     for change in (
@@ -105,7 +106,7 @@ def test_verify_finds_what_the_manifest_invents(numbers, tmp_path):
         {"statistics": 1},
         {"counts": {"train": -5, "val": 5, "test": 5}},
     ):
-        path.write_text(json.dumps(honest | change))
+        path.write_text(json.dumps(sealed(honest | change)))
         with pytest.raises(DataError, match=r"damaged|shards"):
             prepared.open_data(REQUEST, tmp_path)
 

@@ -9,6 +9,7 @@ from language import write_byte_pairs
 
 from data import prepared
 from data.errors import DataError
+from data.sealed import sealed
 from data.spec import DataRequest
 from data.tokens import TextStream
 
@@ -78,7 +79,7 @@ def test_prepared_characters_are_read(tmp_path):
     path = tmp_path / "data" / "shakespeare_char_partial" / "manifest.json"
     manifest = json.loads(path.read_text(encoding="utf-8"))
     for vocabulary in (None, [], manifest["vocabulary"] | {"a": 7}):
-        path.write_text(json.dumps(manifest | {"vocabulary": vocabulary}))
+        path.write_text(json.dumps(sealed(manifest | {"vocabulary": vocabulary})))
         with pytest.raises(DataError, match="manifest of shakespeare_char has no vocabulary of ranks"):
             prepared.open_tokenizer(request, tmp_path / "data")
 
@@ -100,7 +101,7 @@ def test_prepared_byte_pairs_are_read(tmp_path):
     folder = tmp_path / "data" / "tinystories_used_partial"
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["arrays"].remove("bpe_lengths")
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "manifest.json").write_text(json.dumps(sealed(manifest)))
     with pytest.raises(DataError, match="the data of tinystories have no array 'bpe_lengths'; delete them"):
         prepared.open_tokenizer(request, tmp_path / "data")
 

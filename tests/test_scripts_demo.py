@@ -44,6 +44,7 @@ def write_run(folder, cell):
         for split, guesses in baselines.items()
     ]
     (folder / "results.json").write_text(json.dumps(records))
+    (folder / "claimed").mkdir()
     workdir.claim(folder / "claimed", from_config_dict(demo.get_config(cell).to_dict()), {"data_sha256": "0" * 64})
     (folder / "claimed" / "config.json").rename(folder / "config.json")
     (folder / "claimed").rmdir()

@@ -30,6 +30,17 @@ def test_lines_in_a_log_tell_what_is_left(capsys):
     ]
 
 
+def test_a_clock_that_jumps_back_or_by_ages_is_followed(capsys):
+    now = [0.0]
+    with Progress(clock=lambda: now[0]) as progress:
+        for done, now[0] in enumerate((0.0, 1e40, -1e40, 1 - 1e40)):
+            progress("reading", done, 100)
+    first, far, back = capsys.readouterr().err.splitlines()
+    assert (first, back) == ("reading: 0 of 100", "reading: 2 of 100, 0:00:00 left")
+    assert far.startswith("reading: 1 of 100, ")
+    assert " days, " in far
+
+
 def test_a_terminal_shows_a_bar_for_each_stage(monkeypatch):
     screen = Terminal()
     monkeypatch.setattr("sys.stderr", screen)

@@ -39,7 +39,7 @@ def runs(tmp_path_factory):
     text = {"policy": "test_selected"}
     write_run(out / "text", "task=text,layer=lru,preset=published", {0: 0.9}, choices=text)
     write_run(out / "speech", "task=sc35,layer=rotrnn", {0: None, 1: None}, family=speech_commands)
-    write_run(out / "older", "task=listops,layer=rotrnn", {0: 0.4}, facts={"schema": 1})
+    write_run(out / "older", "task=listops,layer=rotrnn", {0: 0.4}, facts={"schema": 4})
     (out / "broken").mkdir()
     (out / "broken" / "config.json").write_text("{")
     return out
@@ -181,7 +181,7 @@ def test_what_is_missing_is_said(report, runs):
         f"{runs}/speech: not evaluated at 8 kHz: python eval.py --workdir={runs}/speech --split=test --every=2",
         f"{runs}/speech: no state energies: metrics.jsonl has no row of a probe",
         f"{runs}/rotrnn: trained 20 of 76,800 updates: python train.py ",
-        f"{runs}/older: left out: a run of another version (schema 1, here 2)",
+        f"{runs}/older: left out: a run of another version (schema 4, here 3)",
         f"{runs}/broken: left out: ",
         f"{runs}/lru/more: seed 1 was run before, in {runs}/lru/{NASTY}, which counts",
     ):

@@ -16,6 +16,7 @@ from data import prepared
 from data.byte_pairs import BYTES, Tokenizer
 from data.errors import DataError
 from data.registry import task_spec
+from data.sealed import sealed
 from data.spec import DataRequest
 from models.sampling import Drawing, Mode
 from scripts import sample as script
@@ -287,6 +288,6 @@ def test_a_damaged_state_is_refused(characters, tmp_path):
 def test_a_run_that_is_no_language_model_is_refused(characters, tmp_path):
     record = json.loads((characters.folder / "config.json").read_text())
     record["config"]["model"].update(backbone="sequence", sublayers=[])
-    (tmp_path / "config.json").write_text(json.dumps(record))
+    (tmp_path / "config.json").write_text(json.dumps(sealed(record)))
     with pytest.raises(ConfigError, match="holds a model of shakespeare_char and no language model"):
         open_trained(tmp_path, tmp_path, "best", None)

@@ -111,7 +111,7 @@ def test_every_cell_of_a_grid_gets_the_same_draws():
         ("optim.lr=1", "'optim.lr=1': expected key=values or config.a.b=values"),
         ("layer=mlp; real_state_size=64", "mlp has no state_size that could be chosen"),
         ("layer=lru; real_state_size=7", "real_state_size=7 after the colon: lru needs a positive multiple of 2"),
-        ("config.published=" + "x" * 250, "the name of its folder is longer than 200 characters"),
+        ("config.published=" + "x" * 250, "the name of its folder is longer than 200 bytes"),
     ],
 )
 def test_refused_in_one_line(grid, line):

@@ -16,8 +16,9 @@ import pytest
 from commands import ROOT
 from report_runs import write_run
 
+from data.errors import one_line
 from scripts import watch, watched
-from scripts.watch import Runs, main, shown
+from scripts.watch import Runs, main
 from scripts.watched import HEADS
 from training.writers import MetricsLog
 
@@ -64,6 +65,17 @@ def test_many_seeds_are_a_mean_and_a_spread(tmp_path):
     assert found["state"] == "running, dead seeds 3"
 
 
+def test_clocks_that_jump_are_no_reason_to_fail(tmp_path):
+    """Those of the run, by which a rate would need ages, and that of the watcher, before the run and long after it."""
+    folder = run(tmp_path / "run", seeds=(0,), **{"train.steps": 10**9})
+    with MetricsLog(folder / "metrics.jsonl", 20) as log:
+        for step, seconds in ((21, -1e9), (22, 1e30)):
+            log.write({"step": step, "seed": 0, "split": "train", "loss": 1.0, "seconds": seconds})
+    for now, state in ((0.0, "running"), (1e12, "stopped")):
+        (found,) = cells([tmp_path], now).values()
+        assert (found["state"], found["step"]) == (state, f"22/{10**9}")
+
+
 def test_a_language_model_shows_its_loss(tmp_path):
     folder = run(tmp_path / "run", seeds=(0,))
     with MetricsLog(folder / "metrics.jsonl", 20) as log:
@@ -77,13 +89,13 @@ def test_states(tmp_path):
     stopped, finished, held = (tmp_path / name for name in ("a", "b", "c"))
     run(stopped)
     run(finished, **{"train.steps": 20})
-    with (run(held) / "config.json").open() as file:
+    with (run(held) / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         states = [found["state"] for found in cells([tmp_path], later).values()]
         assert states[:2] == ["stopped", "finished"]
         assert re.fullmatch(r"running, no row for (0:59:5\d|1:00:00)", states[2])
-        assert watched.is_locked(held / "config.json")
-        assert not watched.is_locked(stopped / "config.json"), "and asking has not taken it"
+        assert watched.is_locked(held / "lock")
+        assert not watched.is_locked(stopped / "lock"), "and asking has not taken it"
     assert [found["left"] for found in cells([tmp_path], later).values()] == [""] * 3
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "config.json").write_text('{"config": ')
@@ -127,7 +139,7 @@ def test_names_cannot_command_the_terminal(tmp_path):
     lines = Runs([tmp_path]).table(0.0)
     assert len(lines) == 2
     assert lines[1].startswith(f"{tmp_path}/\\x1b[2Jred\\n\\u202etxt ")
-    assert shown("λ 1") == "λ 1"
+    assert one_line("λ 1") == "λ 1"
 
 
 ONCE = """

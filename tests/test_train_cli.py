@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from commands import TINY, Ended, assert_refused, call, run
 
-from scripts.kill_test import differ
+from scripts.kill_subjects import differ_runs
 from training import describe, workdir
 from training.config import SCHEMA
 from training.writers import read_metrics
@@ -47,7 +47,7 @@ def test_one_command_trains_to_the_end(finished):
     folder, ended = finished
     assert ended.code == 0, ended.err
     assert ended.err == ""
-    expected = ["checkpoints", "config.json", "cost.json", "metrics.jsonl", "train.log"]
+    expected = ["checkpoints", "config.json", "cost.json", "lock", "metrics.jsonl", "train.log"]
     assert sorted(path.name for path in folder.iterdir()) == expected
     assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == ["12", "8"]
     lines = ended.out.splitlines()
@@ -64,7 +64,7 @@ def test_config_json_says_what_made_the_numbers(finished):
     record = json.loads((finished[0] / "config.json").read_text())
     assert record.keys() == {
         *("schema", "config", "data_sha256", "probe_times", "versions", "git_commit", "devices", "platform", "cores"),
-        *("parameters", "state_size", "steps_per_record"),  # in numbers: test_training_cost.py
+        *("sha256", "parameters", "state_size", "steps_per_record"),  # in numbers: test_training_cost.py
     }
     config, _ = workdir.read_config(finished[0])
     assert config.seeds == (0, 1)
@@ -109,7 +109,8 @@ def test_the_fields_of_a_row(finished):
 
 
 def test_the_same_command_says_that_it_is_finished(copy):
-    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file() and path.name != "train.log"}
+    files = [path for path in copy.rglob("*") if path.is_file() and path.name not in ("train.log", "lock")]
+    before = {path: path.read_bytes() for path in files}
     ended = call("train.py", TINY, f"--workdir={copy}")
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.splitlines()[-1] == f"finished already: 12 steps in {copy}"
@@ -119,7 +120,7 @@ def test_the_same_command_says_that_it_is_finished(copy):
 @pytest.mark.parametrize("every", [1, 1000])
 def test_the_probe_changes_nothing_but_its_own_rows(finished, tmp_path, every):
     assert call("train.py", TINY, f"--workdir={tmp_path / 'run'}", f"--config.train.probe_every={every}").code == 0
-    (line,) = differ(finished[0], tmp_path / "run")
+    (line,) = differ_runs(finished[0], tmp_path / "run")
     assert line.startswith("metrics.jsonl differs from line ")
     metrics = [
         [{k: v for k, v in row.items() if k not in ENERGIES | {"seconds", "nonfinite"}} for row in read_metrics(path)]
@@ -340,7 +341,7 @@ def test_a_workdir_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
     def read_only(*_):
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(workdir, "write_json", read_only)
+    monkeypatch.setattr(workdir, "write_sealed", read_only)
     folder = tmp_path / "run"
     assert_refused(
         call("train.py", TINY, f"--workdir={folder}"), f"cannot write to workdir {folder}: Read-only file system"

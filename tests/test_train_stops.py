@@ -2,6 +2,7 @@
 which a run may not go on."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -13,8 +14,15 @@ import numpy as np
 import pytest
 from commands import TINY, assert_refused, call, start
 
-from scripts.kill_test import differ
-from training import checkpoint, loop, memory, workdir
+from data.batching import records_of_batch
+from data.sealed import sealed
+from scripts import replay as again
+from scripts.kill_subjects import differ_runs
+from training import checkpoint, loop, memory, nonfinite, workdir
+from training.errors import ConfigError
+from training.files import read_sealed
+from training.replay import replay
+from training.step import FINE, StepMetrics
 from training.writers import read_metrics
 
 CONTINUE = "--config.on_nonfinite=continue"
@@ -96,7 +104,7 @@ def test_a_seed_gone_bad_stops_the_run_and_says_so_again(undisturbed, tmp_path, 
     ended = call("train.py", TINY, f"--workdir={steady}", CONTINUE)
     assert ended.code == 0
     assert "seed 1, step 6: the loss is not finite" in ended.out
-    assert differ(folder, steady) == []
+    assert differ_runs(folder, steady) == []
     scored = call("eval.py", f"--workdir={folder}", "--checkpoint=last")
     assert scored.code == 0
     assert scored.out.endswith(
@@ -111,11 +119,50 @@ def test_a_seed_gone_bad_stops_the_run_and_says_so_again(undisturbed, tmp_path, 
     assert call("train.py", TINY, f"--workdir={folder}")[::2] == (3, line)
 
 
-def test_the_block_at_fault_is_named(tmp_path, monkeypatch):
+def test_the_block_at_fault_is_named_and_the_step_can_be_taken_again(tmp_path, monkeypatch, capsys):
     poison(monkeypatch, ("blocks", 0, "layer", "D"), at=1)
     ended = call("train.py", TINY, f"--workdir={tmp_path / 'run'}")
     assert ended.code == 3
-    assert ended.err == "stopped: seed 1, step 2: the loss is not finite, first in the output of blocks/0\n"
+    line = "seed 1, step 2: the loss is not finite, first in the output of blocks/0"
+    assert ended.err == f"stopped: {line}\n"
+
+    # What the run leaves: the batch and the sizes of all layers, by which the step is taken once more.
+    (incident,) = nonfinite.read(tmp_path / "run")
+    config, _ = workdir.read_config(tmp_path / "run")
+    train, size = loop.load_data(config, tmp_path).splits["train"], config.train.batch_size
+    assert incident.records == records_of_batch(train, 1, 1, size).tolist()
+    assert len(set(incident.records)) == size
+    assert (incident.line, incident.block, incident.layers["blocks/0"]["parameters"]) == (line, 0, None)
+    assert incident.layers["head"]["parameters"] is not None
+    again.main(["", f"--workdir={tmp_path / 'run'}"])
+    first, heads, *table, last = capsys.readouterr().out.splitlines()
+    assert first == f"{line}; records {' '.join(map(str, incident.records))} of the train split"
+    assert heads.split() == ["layer", "parameters", "gradient", "state_energy"]
+    assert [row.split()[0] for row in table] == ["encoder", "blocks/0", "head"]
+    assert table[1].split()[1:4] == ["not", "finite", "not"]
+    assert last == "taken again: the loss is not finite"
+
+    # Of the seed that was finite there is nothing to take; and where the step goes well here, that is said.
+    with pytest.raises(ConfigError, match=r"seed 0 was finite: choose from 1$"):
+        again.main(["", f"--workdir={tmp_path / 'run'}", "--seed=0"])
+    monkeypatch.setattr("training.replay.make_train_step", lambda _: lambda *_: (None, FINE_STEP))
+    again.main(["", f"--workdir={tmp_path / 'run'}", "--seed=1"])
+    assert capsys.readouterr().out.splitlines()[-1] == "taken again: everything is finite"
+
+
+FINE_STEP = StepMetrics(*[jnp.zeros(1)] * 4, bad=jnp.full(1, FINE))
+
+
+def test_a_run_without_an_incident_or_with_a_damaged_one_has_nothing_to_replay(copy):
+    with pytest.raises(ConfigError, match="has no nonfinite folder: no value of the run was other than finite"):
+        replay(copy, copy)
+    nonfinite.write(copy, nonfinite.Incident(1, 3, "the loss", None, [0], {}))
+    with pytest.raises(ConfigError, match="has no checkpoint of step 3 or later in which seed 1 is held"):
+        replay(copy, copy)
+    path = copy / "nonfinite" / "seed-1-step-3.json"
+    path.write_text(path.read_text().replace('"step": 3', '"step": 4'))
+    with pytest.raises(ConfigError, match=r"seed-1-step-3.json is damaged \(it was altered after it was written"):
+        replay(copy, copy)
 
 
 def test_a_bad_last_step_stops_too_and_its_evaluation_is_not_lost(tmp_path, monkeypatch):
@@ -141,34 +188,61 @@ def test_a_rate_that_is_too_large_ends_every_seed(tmp_path):
     assert call("train.py", *command)[::2] == first[::2]
 
 
-def sent(number, command, folder):
-    """How a run ends to which a signal is sent after its next save: exit code, and what it says on stderr."""
-    process, before = start("train.py", *command), checkpoint.steps(folder)
+def stopped_at(step):
+    return f"stopped at step {step} of 12 and saved: the same command goes on there\n"
+
+
+STOPPING = "stopping after the step in progress; Control-C again stops at once\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_a_signal_saves_the_step_in_progress_and_the_run_goes_on(undisturbed, tmp_path, monkeypatch, capfd, number):
+    """As a scheduler sends them, or Control-C: in a step that would not be saved otherwise."""
+    folder, flush = tmp_path / "run", loop.Run._flush
+
+    def signalled(self, pending, state, progress=None):
+        if pending is not None and pending.step == 5:
+            signal.raise_signal(number)
+        return flush(self, pending, state, progress)
+
+    monkeypatch.setattr(loop.Run, "_flush", signalled)
+    ended = call("train.py", TINY, f"--workdir={folder}")
+    # The rows of a step are written behind the next one.
+    assert checkpoint.steps(folder / "checkpoints") == [4, 7]
+    assert (ended.code, ended.err) == (75, stopped_at(7))
+    assert capfd.readouterr().err == (STOPPING if number == signal.SIGINT else "")
+    monkeypatch.undo()
+    ended = call("train.py", TINY, f"--workdir={folder}")
+    assert ended.code == 0
+    assert "going on from step 7" in ended.out
+    assert differ_runs(undisturbed, folder) == []
+
+
+def test_a_signal_ends_a_process_of_its_own(tmp_path):
+    folder = tmp_path / "run" / "checkpoints"
+    process = start("train.py", TINY, f"--workdir={tmp_path / 'run'}", "--config.train.steps=1000000")
     deadline = time.monotonic() + 120
-    while checkpoint.steps(folder) == before:
+    while not checkpoint.steps(folder):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    process.send_signal(number)
-    _, err = process.communicate(timeout=60)
-    return process.returncode, err
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    line = f"stopped at step {checkpoint.steps(folder)[-1]} of 1000000 and saved: the same command goes on there\n"
+    assert (process.returncode, said) == (75, line)
 
 
-def test_a_signal_ends_the_process_with_one_line_and_the_run_goes_on(tmp_path):
-    """SIGTERM, as of a scheduler: after the step in progress, which is saved. Control-C: at once."""
-    command = [TINY, f"--workdir={tmp_path / 'run'}", "--config.train.steps=100"]
-    folder = tmp_path / "run" / "checkpoints"
-    code, line = sent(signal.SIGTERM, command, folder)
-    saved = checkpoint.steps(folder)[-1]
-    assert (code, line) == (75, f"stopped at step {saved} of 100 and saved: the same command goes on there\n")
-    interrupted = "interrupted: the same command goes on where this one stopped\n"
-    assert sent(signal.SIGINT, command, folder) == (130, interrupted)
-    newest = checkpoint.steps(folder)[-1]
-    assert saved < newest < 100
-    ended = call("train.py", *command)
-    assert ended.code == 0
-    assert f"going on from step {newest}" in ended.out
-    assert checkpoint.steps(folder)[-1] == 100
+def test_a_second_interrupt_ends_at_once():
+    code = "from training import cli; stop = cli.asked_to_stop(); print('ready', flush=True)\nwhile True: stop()"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.readline().decode() == STOPPING
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.read() == b"interrupted: the same command goes on where this one stopped\n"
+    assert process.returncode == 130
 
 
 def damage(step_folder, how):
@@ -197,7 +271,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over(undisturbed, copy, how):
     assert "checkpoint 12 is damaged" in said
     assert "renamed damaged-12, going on from checkpoint 8" in said
     assert said in (copy / "train.log").read_text()
-    assert differ(undisturbed, copy) == []
+    assert differ_runs(undisturbed, copy) == []
     assert (copy / "checkpoints" / "damaged-12").is_dir()
     assert call("eval.py", f"--workdir={copy}", "--checkpoint=last").code == 0
     (record,) = json.loads((copy / "results.json").read_text())
@@ -213,7 +287,7 @@ def test_metrics_cut_in_a_line_are_mended(undisturbed, copy):
     assert ended.code == 0
     (said,) = [line for line in ended.out.splitlines() if line.startswith("repaired: ")]
     assert said.startswith("repaired: metrics.jsonl: the last line, ")
-    assert differ(undisturbed, copy) == []
+    assert differ_runs(undisturbed, copy) == []
     assert call("eval.py", f"--workdir={copy}").code == 0
     (record,) = json.loads((copy / "results.json").read_text())
     assert [f"repaired: {line}" for line in record["repairs"]] == [said]
@@ -238,23 +312,42 @@ def test_a_full_disk_ends_with_one_line(tmp_path, monkeypatch):
 
 def test_a_folder_in_which_another_process_trains_is_refused(copy):
     with workdir.alone(copy):
-        assert_refused(call("train.py", TINY, f"--workdir={copy}"), f"another process trains in {copy}")
+        assert_refused(call("train.py", TINY, f"--workdir={copy}"), f"process {os.getpid()} on ")
     assert call("train.py", TINY, f"--workdir={copy}").code == 0
 
 
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"schema": 1}, "a run of another version (schema 1, here 2)"),
-        ({"data_sha256": 5}, "is damaged (TypeError"),
-        ({"cores": "a"}, "is damaged (TypeError"),
+        ({"schema": 4}, "a run of another version (schema 4, here 3): update linrec to read it"),
+        ({"data_sha256": 5}, "is damaged (TypeError: data_sha256 is 5)"),
+        ({"cores": "a"}, "is damaged (TypeError: cores is 'a')"),
     ],
 )
 def test_a_config_json_of_another_version_or_type_is_refused(copy, change, line):
-    record = json.loads((copy / "config.json").read_text())
-    (copy / "config.json").write_text(json.dumps(record | change))
+    record = read_sealed(copy / "config.json")
+    (copy / "config.json").write_text(json.dumps(sealed(record | change)))
     for ended in (call("train.py", TINY, f"--workdir={copy}"), call("eval.py", f"--workdir={copy}")):
         assert_refused(ended, line)
+
+
+def test_a_run_that_was_moved_goes_on_and_is_scored(undisturbed, copy, tmp_path):
+    """Nothing that is read says where the folder lies."""
+    moved = tmp_path / "elsewhere" / "the same run"
+    shutil.rmtree(copy / "checkpoints" / "12")
+    moved.parent.mkdir()
+    copy.rename(moved)
+    ended = call("train.py", TINY, f"--workdir={moved}")
+    assert (ended.code, ended.err) == (0, "")
+    assert "going on from step 8" in ended.out
+    assert differ_runs(undisturbed, moved) == []
+    assert call("eval.py", f"--workdir={moved}").code == 0
+    assert not copy.exists()
+    # Where a step was saved is a note of orbax, which reads no more than that it is there.
+    files = [path for path in moved.rglob("*") if path.is_file() and path.name != "commit_success.txt"]
+    contents = {path: path.read_bytes() for path in files}
+    for place in (undisturbed, copy, moved):
+        assert [path for path, content in contents.items() if str(place).encode() in content] == []
 
 
 def test_home_is_found_behind_an_equals_sign(copy, monkeypatch):
@@ -263,8 +356,8 @@ def test_home_is_found_behind_an_equals_sign(copy, monkeypatch):
 
 
 def test_other_data_than_the_run_began_with_are_refused(copy):
-    record = json.loads((copy / "config.json").read_text())
-    (copy / "config.json").write_text(json.dumps(record | {"data_sha256": "0" * 64}))
+    record = read_sealed(copy / "config.json")
+    (copy / "config.json").write_text(json.dumps(sealed(record | {"data_sha256": "0" * 64})))
     for ended in (call("train.py", TINY, f"--workdir={copy}"), call("eval.py", f"--workdir={copy}")):
         assert_refused(ended, f"was begun on other data (sha256 {'0' * 16} there, {record['data_sha256'][:16]} here)")
 

@@ -1,11 +1,10 @@
 """What a run records of its model and its memory."""
 
-import json
-
 from configs import lra
 from data.registry import task_spec
 from training import cost
 from training.config import from_config_dict
+from training.files import read_sealed
 from training.state import make_program
 
 
@@ -26,7 +25,7 @@ def test_the_largest_peak_of_all_processes_is_kept(tmp_path, monkeypatch):
     for peak, kept in ((5, 5), (3, 5), (8, 8)):
         monkeypatch.setattr(cost, "peak_memory", lambda peak=peak: {"peak_memory_bytes": peak, "of": "device"})
         cost.record_peak(tmp_path)
-        assert json.loads((tmp_path / cost.COST).read_text()) == {"peak_memory_bytes": kept, "of": "device"}
+        assert read_sealed(tmp_path / cost.COST) == {"peak_memory_bytes": kept, "of": "device"}
 
 
 def test_the_peak_is_that_of_the_fullest_device_or_of_the_process(monkeypatch):

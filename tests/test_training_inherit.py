@@ -11,6 +11,7 @@ from smoke_run import smoke_config, train_quietly
 from tiny import assert_same_bits
 
 from data.registry import task_spec
+from data.sealed import sealed
 from training import checkpoint
 from training.errors import ConfigError, PreemptedError
 from training.inherit import inherit
@@ -128,7 +129,7 @@ def test_before_its_first_checkpoint_it_needs_the_same_weights_again(trained, ne
     assert taken(config, tmp_path, begun).facts == begun["init_from"]
     assert inherit(make_program(config, task_spec(config.data.request)), new, begun) is None  # it has one
     other = shutil.copytree(trained, tmp_path / "old")
-    (other / "config.json").write_text(json.dumps(record_of(trained) | {"git_commit": "another"}))
+    (other / "config.json").write_text(json.dumps(sealed(record_of(trained) | {"git_commit": "another"})))
     begun["init_from"]["workdir"] = str(other)
     with pytest.raises(ConfigError) as refused:
         taken(further(other), tmp_path, begun)
@@ -140,7 +141,7 @@ def test_one_old_seed_starts_all_and_of_several_each_takes_its_own(trained, tmp_
     one, record = tmp_path / "one", record_of(trained)
     checkpoint.save(one / "checkpoints", 12, {path: leaf[1:] for path, leaf in leaves(trained, 12).items()}, {})
     record["config"]["seeds"] = [1]
-    (one / "config.json").write_text(json.dumps(record))
+    (one / "config.json").write_text(json.dumps(sealed(record)))
     start = taken(further(one, seeds=(0, 7)), tmp_path)
     for place in (0, 1):
         assert_same_bits(of_seed(place, start.params), load_run(trained, 1).params)

@@ -14,6 +14,7 @@ from flax import nnx
 
 from data.errors import DataError
 from data.prepared import Opened, fixed_task
+from data.sealed import sealed
 from data.spec import NO_LABEL, DataRequest, TaskKind
 from data.splits import MemorySplit
 from data.windows import Packing, evaluation_windows
@@ -78,7 +79,7 @@ def test_what_is_not_there_is_refused(trained, asked, line):
 def test_a_checkpoint_of_another_model_is_refused(copy):
     record = json.loads((copy / "config.json").read_text())
     record["config"]["model"]["width"] = 8
-    (copy / "config.json").write_text(json.dumps(record))
+    (copy / "config.json").write_text(json.dumps(sealed(record)))
     with pytest.raises(ConfigError) as refused:
         load_run(copy)
     assert str(refused.value) == f"{copy} holds another model: blocks/0/layer/B_im is (16, 16) there, (16, 8) here"
@@ -96,7 +97,7 @@ def test_a_seed_without_a_best_or_that_broke_later_is_said(trained, tmp_path):
 def test_a_folder_is_opened_without_its_data(copy, tmp_path):
     record = json.loads((copy / "config.json").read_text())
     record["config"]["data"]["smoke"] = False
-    (copy / "config.json").write_text(json.dumps(record))
+    (copy / "config.json").write_text(json.dumps(sealed(record)))
     run = load_run(copy, data_dir=tmp_path / "nowhere")
     assert jax.eval_shape(run.logits, np.zeros((3, 7), np.uint8)).shape == (3, 10)
     with pytest.raises(DataError, match="no data in"):

@@ -1,6 +1,9 @@
 """Training on meshes of 8 devices against one device; configs and sizes that do not fit."""
 
+import contextlib
 import json
+import os
+import shutil
 from typing import Any, cast
 
 import jax
@@ -9,10 +12,13 @@ import pytest
 from commands import TINY, assert_refused, call, on_devices
 
 from tests import meshes
+from tests.smoke_run import smoke_config, train_quietly
 from tests.tiny import tiny_config
+from training import checkpoint
 from training.config import MeshConfig
 from training.errors import ConfigError
 from training.mesh import make_mesh, place_batch, refuse_uneven, share_of
+from training.writers import read_metrics
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +50,43 @@ def test_a_run_goes_on_with_another_mesh(found):
     for (*_, loss), (*_, expected) in zip(changing, still, strict=True):
         assert (loss is None) == (expected is None)
         assert loss is None or loss == pytest.approx(expected, rel=1e-4)
+
+
+@contextlib.contextmanager
+def one_core():
+    """Processes that are started meanwhile may run on one core only."""
+    own = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(own)})
+    try:
+        yield len(own)
+    finally:
+        os.sched_setaffinity(0, own)
+
+
+def losses(workdir):
+    """(step, seed, split) -> loss."""
+    return {(r["step"], r["seed"], r["split"]): r["loss"] for r in read_metrics(workdir / "metrics.jsonl")}
+
+
+def test_a_run_goes_on_where_there_are_eight_devices_and_one_core_and_comes_back(trained, tmp_path):
+    """8 steps here, 2 in a process with a record of the batch on each device, and 2 here again: said, and equal to
+    rounding from there on."""
+    workdir = shutil.copytree(trained, tmp_path / "run")
+    shutil.rmtree(workdir / "checkpoints" / "12")
+    with one_core() as cores:
+        on_devices(8, "go_on.py", workdir, 2)
+    assert checkpoint.steps(workdir / "checkpoints") == [8, 10]
+    said = (workdir / "train.log").read_text()
+    assert said.count("warning: begun on 1 devices, going on with 8: the last bits will differ") == 1
+    assert said.count(f"warning: begun on {cores} cores, going on with 1: the last bits will differ") == (cores > 1)
+    train_quietly(smoke_config(), workdir)
+    found, expected = losses(workdir), losses(trained)
+    assert list(found) == list(expected)
+    for place, loss in expected.items():
+        if place[0] <= 8:
+            assert found[place] == loss
+        else:
+            assert found[place] == pytest.approx(loss, rel=1e-4)
 
 
 class Device:

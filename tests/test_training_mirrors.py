@@ -4,6 +4,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -19,7 +20,7 @@ from commands import ROOT, TINY, assert_refused, call
 from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
 from wandb_server import service
 
-from scripts.kill_test import differ
+from scripts.kill_subjects import differ_runs
 from training import mirrors
 from training.config import Mirrors
 from training.mirroring import Steps, TensorBoard, follow, run_id, scalars
@@ -154,6 +155,21 @@ def test_tensorboard_has_every_step_once_whatever_was_there_before(workdir):
     assert list(tensorboard_of(folder)) == list(range(8))
 
 
+def test_a_clock_that_jumps_loses_no_step(workdir):
+    over = threading.Event()
+    over.set()
+    (workdir / "metrics.jsonl").unlink()
+    (workdir / "tensorboard").mkdir()
+    with MetricsLog(workdir / "metrics.jsonl", None) as log:
+        for step, seconds in enumerate((1.0, -1e9, 1e9, 0.0, 1e12)):
+            for row in rows_of(step, seconds):
+                log.write(row)
+    follow(workdir, TensorBoard(workdir, workdir / "tensorboard"), over, lambda: None)
+    found = tensorboard_of(workdir / "tensorboard")
+    assert list(found) == list(range(5))
+    assert found[1]["train/loss/seed0"] == 1
+
+
 def offline_of(workdir):
     """step -> names and numbers, of the one offline run of wandb; by wandb's own reader."""
     (path,) = (workdir / "wandb").glob("offline-run-*/run-*.wandb")
@@ -215,8 +231,9 @@ def test_a_service_process_that_is_killed_is_said_once_and_the_other_mirror_goes
         beside.check()
         beside.check()
     (line,) = lines
-    assert line.startswith("the wandb mirror is gone (ConnectionResetError: ")
-    assert line.endswith("), the run is not: train.py --sync uploads it later")
+    # By which call it is noticed is chance.
+    gone = r"the wandb mirror is gone \((ConnectionResetError|HandleAbandonedError): .*\)"
+    assert re.fullmatch(f"{gone}, the run is not: train.py --sync uploads it later", line)
     assert list(tensorboard_of(workdir / "tensorboard")) == list(range(6))
 
 
@@ -239,7 +256,7 @@ def test_a_run_with_a_service_that_never_answers_ends_bit_for_bit_like_one_witho
     assert told == [
         "the wandb mirror is gone (it did not get on for 1 s), the run is not: train.py --sync uploads it later"
     ]
-    assert differ(tmp_path / "alone", tmp_path / "run") == []
+    assert differ_runs(tmp_path / "alone", tmp_path / "run") == []
     rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
     events = events_of(tmp_path / "run" / "tensorboard")
     found = {(event.step, value.tag): value.simple_value for event in events for value in event.summary.value}

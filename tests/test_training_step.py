@@ -87,10 +87,10 @@ def first_step(train_step, state, batch, step=0):
     return jax.device_get(train_step(jax.tree.map(jnp.asarray, state), batch, jnp.asarray(step, jnp.int32))[1])
 
 
-@pytest.mark.parametrize(("layer", "place"), [("rotrnn", 2), ("lru", 0)])
-def test_a_seed_alone_is_the_same_seed_among_others(layer, place):
-    states, metrics = trained(layer, SEEDS)
-    alone, alone_metrics = trained(layer, (SEEDS[place],))
+def test_a_seed_alone_is_the_same_seed_among_others():
+    place = 2
+    states, metrics = trained("lru", SEEDS)
+    alone, alone_metrics = trained("lru", (SEEDS[place],))
     for state, state_alone in zip(states, alone, strict=True):
         for part in ("params", "stats", "opt", "alive"):
             assert_same_bits(of_seed(getattr(state, part), place), of_seed(getattr(state_alone, part), 0))

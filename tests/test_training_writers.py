@@ -3,13 +3,16 @@
 import io
 import json
 import math
+import re
 import sys
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from training.writers import MetricsLog, Progress, RunLog, read_metrics
+from training.writers import MetricsLog, Progress, RunLog, damage, read_metrics
 
 
 def row(step: int, **values) -> dict:
@@ -86,6 +89,47 @@ def test_a_damaged_line_in_the_middle_is_dropped_and_said(path, damage):
     with MetricsLog(path, 4) as log:
         assert log.repairs == ("metrics.jsonl: dropped 1 damaged line(s), the first is line 2",)
     assert path.read_bytes() == b"\n".join(lines[:1] + lines[2:])
+
+
+@given(place=st.integers(0, 10**6), bit=st.integers(0, 7))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_flipped_bit_never_gives_another_row(path, place, bit):
+    written = [row(step) for step in range(5)]
+    content = bytearray(path.read_bytes())
+    content[place % len(content)] ^= 1 << bit
+    damaged = path.with_name("damaged.jsonl")
+    damaged.write_bytes(content)
+    for found in read_metrics(damaged):
+        # More entries than it had: the name of its check was hit.
+        assert {key: value for key, value in found.items() if key in row(0)} in written
+    assert damage(damaged, 4, 5) or len(read_metrics(damaged)) == 5
+
+
+def test_lines_of_before_there_was_a_check_are_rows(path):
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert all(re.fullmatch("[0-9a-f]{8}", line.pop("crc32")) for line in lines)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert read_metrics(path) == [row(step) for step in range(5)]
+    with MetricsLog(path, 4) as log:
+        assert log.repairs == ()
+
+
+@pytest.mark.parametrize("lost", [0, 2, 4])
+def test_a_lost_line_is_said(path, lost):
+    """No line that is left tells of it: how many there were stands in the checkpoint."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:lost] + lines[lost + 1 :]))
+    line = "metrics.jsonl: 4 of 5 rows are left; nothing can bring the others back"
+    assert damage(path, 4, 5) == (line,)
+    assert damage(path, 4, 4) == damage(path, 4) == ()
+    with MetricsLog(path, 4, 5) as log:
+        assert log.repairs == (line,)
+        assert log.count == 4
+        log.write(row(5))
+        assert log.count == 5
+    assert damage(path.with_name("none.jsonl"), 4, 5) == (
+        "none.jsonl: 0 of 5 rows are left; nothing can bring the others back",
+    )
 
 
 def test_the_rewrite_is_a_rename(path, monkeypatch):
@@ -176,6 +220,20 @@ def test_in_a_log_progress_is_a_line_every_few_seconds_and_at_the_end(tmp_path, 
     recorded = run_of_eleven_steps(tmp_path)
     assert capsys.readouterr().out.splitlines() == LINES
     assert [line.split(" ", 2)[2] for line in recorded.splitlines()] == LINES, "train.log: date, time, message"
+
+
+def test_a_clock_that_jumps_costs_a_rate_and_no_line(tmp_path, capsys):
+    """Back, and so far forward that the time left is no date: each is said at once."""
+    seconds = iter([100.0, 50.0, 51.0, 1e30, 1e30, -1e30])
+    log = RunLog(tmp_path / "train.log")
+    progress = Progress(log, 0, 10**6, clock=lambda: next(seconds))
+    for step in range(1, 7):
+        progress.update(step, loss=2.0)
+    progress.close()
+    log.close()
+    lines = [line.split("  ")[0::2] for line in capsys.readouterr().out.splitlines()]
+    assert [line[0] for line in lines] == [f"step {step}/1000000" for step in (1, 2, 4, 6)]
+    assert [len(line) > 1 for line in lines] == [False, False, True, False], "a rate only where time went on"
 
 
 def test_on_a_terminal_progress_is_one_line_that_messages_do_not_break(tmp_path, monkeypatch):

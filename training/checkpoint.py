@@ -25,6 +25,7 @@ from typing import Any
 
 import jax
 
+from data import strict_json
 from training.errors import ConfigError
 from training.files import sync, write_atomically, write_json
 
@@ -139,9 +140,27 @@ def saved_leaves(folder: Path, step: int) -> dict[str, jax.ShapeDtypeStruct]:
 
     Raises:
       OSError: there is no such checkpoint.
+      ConfigError: its meta.json does not say it.
     """
-    saved = json.loads((folder / str(step) / META).read_bytes())["leaves"]
-    return {path: jax.ShapeDtypeStruct(shape, dtype) for path, (dtype, shape) in saved.items()}
+    saved, _ = _meta(folder / str(step))
+    return saved
+
+
+def _meta(step_folder: Path) -> tuple[dict[str, jax.ShapeDtypeStruct], dict[str, Any]]:
+    """What meta.json says: the leaves by path, and what ``save`` was given as ``meta``."""
+    try:
+        found = strict_json.parse((step_folder / META).read_bytes())
+        leaves = {path: _shape(*leaf) for path, leaf in found["leaves"].items()}
+        meta = dict(found["meta"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{step_folder / META} is damaged ({type(error).__name__}: {error})") from error
+    return leaves, meta
+
+
+def _shape(dtype: str, shape: list[int]) -> jax.ShapeDtypeStruct:
+    if not all(type(size) is int and 0 <= size < 2**63 for size in shape):
+        raise TypeError(f"{shape} is no shape")
+    return jax.ShapeDtypeStruct(shape, dtype)
 
 
 def _write(target: Path, tree: PyTree, meta: dict[str, Any]) -> None:
@@ -161,7 +180,8 @@ def _write(target: Path, tree: PyTree, meta: dict[str, Any]) -> None:
 
 def _read(folder: Path, step: int, abstract_tree: PyTree | None, repairs: tuple[str, ...]) -> Restored:
     """Reads a step that is known to be intact, if it holds the tree that is asked for."""
-    source, saved = folder / str(step), saved_leaves(folder, step)
+    source = folder / str(step)
+    saved, meta = _meta(source)
     if abstract_tree is None:
         abstract_tree = saved
     wanted = by_path(abstract_tree)
@@ -174,10 +194,13 @@ def _read(folder: Path, step: int, abstract_tree: PyTree | None, repairs: tuple[
         path: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding or first_device)
         for path, leaf in wanted.items()
     }
-    with _checkpointer() as (checkpointer, args):
-        leaves = checkpointer.restore(source / STATE, args=args.StandardRestore(placed))
+    try:
+        with _checkpointer() as (checkpointer, args):
+            leaves = checkpointer.restore(source / STATE, args=args.StandardRestore(placed))
+    except (ValueError, LookupError, TypeError) as error:
+        raise ConfigError(f"{source / STATE} does not hold what {META} says: {error}") from error
     tree = jax.tree.unflatten(jax.tree.structure(abstract_tree), [leaves[path] for path in wanted])
-    return Restored(step, tree, json.loads((source / META).read_bytes())["meta"], repairs)
+    return Restored(step, tree, meta, repairs)
 
 
 @contextmanager
@@ -233,9 +256,9 @@ def _problem(step_folder: Path) -> str | None:
     """What is wrong with a committed step, or None. Files that the manifest does not know are let be."""
     try:
         content = (step_folder / MANIFEST).read_bytes()
-        hashes = json.loads(content)
+        hashes = strict_json.parse(content)
         # It is written in one form only, so any other form is damage, even one that says the same.
-        if not isinstance(hashes, dict) or content != _manifest_bytes(hashes):
+        if not isinstance(hashes, dict) or META not in hashes or content != _manifest_bytes(hashes):
             return f"{MANIFEST} was altered"
         for name, sha256 in hashes.items():
             if not (step_folder / name).is_file():

@@ -1,7 +1,7 @@
 """Command lines: flags in, one line and an exit code out.
 
 0 done; 2 refused, the user's mistake; 3 stopped on a non-finite value; 75 asked to stop, and saved; 130 interrupted
-from the keyboard. Anything else is a bug and shows its traceback.
+at once from the keyboard. Anything else is a bug and shows its traceback.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from typing import Any
 
 from absl import flags
 
-from data.errors import DataError
+from data.errors import DataError, said
 from training.errors import ConfigError, NonFiniteError, PreemptedError
 
 DONE, REFUSED, NOT_FINITE, PREEMPTED, INTERRUPTED = 0, 2, 3, 75, 130
@@ -103,7 +103,7 @@ def guarded(main: Callable[[Sequence[str]], None], argv: Sequence[str]) -> int:
     except OSError as error:
         # A folder that may not be read or written, a full disk: nothing in the code can mend it.
         where = f"{error.filename}: " if error.filename else ""
-        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
+        print(f"error: {said(f'{where}{error.strerror or error}')}", file=sys.stderr)
         return REFUSED
     except NonFiniteError as error:
         print(f"stopped: {error}", file=sys.stderr)
@@ -125,11 +125,18 @@ def _interrupted(*_: object) -> None:
 
 
 def asked_to_stop() -> Callable[[], bool]:
-    """Whether SIGTERM or SIGUSR1 has come, by which a scheduler says that the time is over. From now on they no longer
-    end the process: that is left to whoever asks."""
+    """Whether SIGTERM or SIGUSR1 has come, by which a scheduler says that the time is over, or Control-C. From now on
+    they no longer end the process: that is left to whoever asks. A second Control-C ends it on the spot."""
     came = threading.Event()
+
+    def once(*_: object) -> None:
+        signal.signal(signal.SIGINT, _interrupted)
+        os.write(2, b"stopping after the step in progress; Control-C again stops at once\n")
+        came.set()
+
     for number in (signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, lambda *_: came.set())
+    signal.signal(signal.SIGINT, once)
     return came.is_set
 
 

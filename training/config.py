@@ -18,9 +18,11 @@ from models.registry import LAYERS, layer_spec
 from models.roles import Role
 from scans import Choice
 from training.errors import ConfigError
+from training.folders import SCHEMA
 from training.optim import Decay, GroupOption, Schedule, WInScaling
 
-SCHEMA = 2
+LARGEST = 2**53
+"""Of whole numbers in a config: up to here every one is a number of 64 bits, with a fraction or without."""
 
 
 class OnNonFinite(Choice):
@@ -268,7 +270,7 @@ def _build(kind: type, values: Any, where: str) -> Any:
         arguments["options"] = _layer_options(arguments["layer"], arguments.get("options", {}), f"{where}.options")
     try:
         return kind(**arguments)
-    except ValueError as error:
+    except (ValueError, ArithmeticError) as error:
         raise ConfigError(f"{where}: {error}") from error
 
 
@@ -318,6 +320,8 @@ def _value(hint: Any, value: Any, where: str) -> Any:
             raise ConfigError(f"{where} must be a group of keys, got {value!r}")
         return value
     assert not isinstance(hint, types.UnionType), hint
+    if type(value) is int and abs(value) > LARGEST:
+        raise ConfigError(f"{where} must be within -2^53..2^53, got a number of {value.bit_length()} bits")
     if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
         if not math.isfinite(value):
             raise ConfigError(f"{where} must be a finite number, got {value}")

@@ -1,6 +1,5 @@
 """What a run takes: facts of its model for config.json, and the largest memory it has held."""
 
-import json
 import resource
 import sys
 from pathlib import Path
@@ -9,7 +8,8 @@ from typing import Any
 import jax
 
 from data.spec import TaskKind
-from training.files import write_json
+from training.errors import ConfigError
+from training.files import read_sealed, write_sealed
 from training.state import Program
 
 COST = "cost.json"
@@ -30,10 +30,20 @@ def model_facts(program: Program) -> dict[str, int]:
 
 def record_peak(workdir: Path) -> None:
     """Writes the largest memory held so far to cost.json, unless an earlier process of the run held more."""
-    found, path = peak_memory(), workdir / COST
-    held = json.loads(path.read_text())["peak_memory_bytes"] if path.exists() else 0
-    if found["peak_memory_bytes"] > held:
-        write_json(path, found)
+    found = peak_memory()
+    if found["peak_memory_bytes"] > recorded_peak(workdir):
+        write_sealed(workdir / COST, found)
+
+
+def recorded_peak(workdir: Path) -> int:
+    """The bytes in cost.json, 0 if there is none. Raises ConfigError if it is damaged."""
+    path = workdir / COST
+    if not path.exists():
+        return 0
+    try:
+        return int(read_sealed(path)["peak_memory_bytes"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path} is damaged ({error}): put back a copy, or remove it") from error
 
 
 def peak_memory() -> dict[str, Any]:

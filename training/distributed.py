@@ -15,7 +15,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from data.errors import DataError
+from data.errors import DataError, first_line
 from training.errors import ConfigError
 
 
@@ -36,7 +36,7 @@ def join(coordinator: str | None, processes: int | None, process: int | None) ->
     try:
         jax.distributed.initialize(coordinator, processes, process)
     except RuntimeError as error:
-        raise ConfigError(f"--distributed: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"--distributed: {first_line(error)}") from error
     except ValueError as error:
         raise ConfigError(
             f"--distributed: nothing here says how many processes there are ({error}): "

@@ -1,9 +1,13 @@
-"""Files that are either the old ones or the new ones, whatever happens while they are written; sizes in words."""
+"""Files that are either the old ones or the new ones, whatever happens meanwhile; sizes and times in words."""
 
 import json
 import os
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
+
+from data import strict_json
+from data.sealed import sealed, unsealed
 
 
 def sync(path: Path) -> None:
@@ -44,9 +48,36 @@ def write_json(path: Path, value: Any) -> None:
     write_atomically(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
 
 
+def write_sealed(path: Path, record: dict[str, Any]) -> None:
+    """Writes a record with a hash of itself, as `write_json`."""
+    write_json(path, sealed(record))
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """The record of such a file, or of an older one without a hash.
+
+    Raises:
+      OSError: the file cannot be read.
+      ValueError: it is no JSON, no record, or not what was written.
+    """
+    record = strict_json.parse(path.read_bytes())
+    if not isinstance(record, dict):
+        raise ValueError("it is no record")
+    return unsealed(record)
+
+
 def size_text(count: int) -> str:
     """A number of bytes in the largest unit of which there is one: "512 B", "4.2 kB", "2.8 MB", "1.5 GB"."""
     for power, unit in ((9, "GB"), (6, "MB"), (3, "kB")):
         if count >= 10**power:
             return f"{count / 10**power:,.1f} {unit}"
     return f"{count} B"
+
+
+LONGEST = 10**12
+"""Seconds, 30,000 years: more than any job takes, and less than a timedelta can say."""
+
+
+def time_text(seconds: float) -> str:
+    """A number of seconds as "0:00:14" or "3 days, 4:00:00", whatever a clock that jumped makes of it."""
+    return str(timedelta(seconds=round(min(max(seconds, 0), LONGEST))))

@@ -22,7 +22,7 @@ from models.norm import Stats
 from training import checkpoint
 from training.errors import ConfigError
 from training.state import Program
-from training.weights import Saved, Weights, fitted, read_saved
+from training.weights import Saved, Weights, config_sha256, fitted, read_saved
 from training.workdir import CHECKPOINTS, differences
 
 
@@ -66,7 +66,7 @@ def _facts(saved: Saved, taken: dict[int, Weights]) -> dict[str, Any]:
     return {
         "workdir": str(saved.workdir),
         "checkpoint": saved.which,
-        "config_sha256": saved.config_sha256,
+        "config_sha256": config_sha256(saved.record),
         "git_commit": record.get("git_commit"),
         "data_sha256": record["data_sha256"],
         "seeds": {

@@ -52,7 +52,8 @@ def smoothness(rows: Sequence[dict[str, Any]], seed: int, last: int, *, alive: b
     updates = [
         row
         for row in rows
-        if row["seed"] == seed and 1 <= row["step"] <= last and math.isfinite(row.get("lr", math.nan))
+        if row.get("seed") == seed and 1 <= row["step"] <= last and math.isfinite(row.get("lr", math.nan))
+        if row.get("loss") is not None and "grad_norm" in row
     ]
     stopped = updates.pop()["step"] if updates and not alive else None
     every = [row["step"] for row in updates] == list(range(1, last + 1 if stopped is None else stopped))

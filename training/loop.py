@@ -14,14 +14,14 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from data.batching import seed_batches, steps_per_epoch, training_batch
+from data.batching import records_of_batch, seed_batches, steps_per_epoch
 from data.prepared import Opened, open_data, open_task, smoke_data, smoke_task
 from data.spec import TaskKind, TaskSpec
 from models.norm import Stats
-from training import checkpoint
+from training import checkpoint, nonfinite
 from training.compiled import compile_cache
 from training.config import ExperimentConfig, Mirrors, OnNonFinite
-from training.cost import model_facts, record_peak
+from training.cost import model_facts, record_peak, recorded_peak
 from training.distributed import agreed, copied, is_first, together, told
 from training.errors import NonFiniteError, PreemptedError
 from training.evaluate import bits, evaluate, guesses_line, interval_text, metric_of, selection_values
@@ -40,6 +40,7 @@ from training.mesh import (
     using,
 )
 from training.mirrors import Beside
+from training.nonfinite import Incident
 from training.optim import parameter_table
 from training.probe import probe_batch, probe_lengths, probe_rows, probe_times
 from training.profile import FOLDER, Profile
@@ -112,22 +113,26 @@ def _prepared(
     refuse_uneven(program.task.length, config.mesh)
     # Before anything that takes time.
     begun = refuse_difference(workdir, config) if (workdir / CONFIG).exists() else None
+    if begun is not None and is_first():
+        held.enter_context(alone(workdir))
+        recorded_peak(workdir)  # damage is said before the work and not after it
     inherited = inherit(program, workdir, begun) if is_first() else None
     train_step = compile_step(program, mesh)
     data = load_data(config, data_dir)
     steps_per_epoch(data.splits["train"], config.train.batch_size)
     times = probe_times(program.task.length)
     if not is_first():
-        return Run(program, data, workdir, times, mesh, Nowhere(), to_stop, train_step, inherited)
+        return Run(program, data, workdir, times, mesh, Nowhere(), to_stop, train_step, inherited, [])
     facts = {"probe_times": times, "data_sha256": data.content_sha256, **model_facts(program)}
     if inherited is not None:
         facts["init_from"] = inherited.facts
-    warnings = claim(workdir, config, facts)
-    held.enter_context(alone(workdir))
+    if begun is None:
+        held.enter_context(alone(workdir))
+    changes = claim(workdir, config, facts)
     log = held.enter_context(contextlib.closing(RunLog(workdir / LOG)))
-    for line in warnings:
-        log.say(line)
-    return Run(program, data, workdir, times, mesh, log, to_stop, train_step, inherited)
+    for line in changes:
+        log.say(f"warning: {line}")
+    return Run(program, data, workdir, times, mesh, log, to_stop, train_step, inherited, changes)
 
 
 class Run:
@@ -144,6 +149,7 @@ class Run:
         to_stop: Callable[[], bool],
         train_step: CompiledStep,
         inherited: Inherited | None,
+        repairs: list[str],
     ):
         config = program.config
         self.program, self.config, self.splits, self.workdir, self.log = program, config, data.splits, workdir, log
@@ -156,7 +162,7 @@ class Run:
         self.share = share_of(mesh, len(config.seeds), config.train.batch_size)
         self.guesses = guesses_line(data.baselines["val"], metric_of(program.task))
         self.inherited = inherited
-        self.repairs: list[str] = []
+        self.repairs = repairs
         self.stopped: list[str] = []
         self.began = time.monotonic()
 
@@ -165,14 +171,14 @@ class Run:
         config = self.config
         params, stats = self._initial()
         fresh, diagnostics = begin(self.program, params, self._probe, self.probe_inputs, stats)
-        state, start = self._restore(fresh)
+        state, start, rows = self._restore(fresh)
         self._stop_if_asked(state)
         self.log.say(
             parameter_table(self.program.abstract_params, config.model.layers, config.optim.groups, config.optim.decay)
         )
         self.log.say(self.train_step.table)
         with (
-            MetricsLog(self.workdir / METRICS, start) if is_first() else Nowhere() as self.metrics,
+            MetricsLog(self.workdir / METRICS, start, rows) if is_first() else Nowhere() as self.metrics,
             Beside(config.mirrors if is_first() else Mirrors.NONE, self.workdir, self.log.say) as self.mirrors,
         ):
             self._repaired(self.metrics.repairs)
@@ -202,20 +208,21 @@ class Run:
         # Placed as they will be while training, so that the probe is compiled once.
         return fetch(self.mesh, self.probe_step(place(params, split_seeds(self.mesh)), inputs))
 
-    def _restore(self, fresh: TrainState) -> tuple[TrainState, int | None]:
-        """The state to begin with, on the devices, and its step; `fresh` and None if none was saved."""
+    def _restore(self, fresh: TrainState) -> tuple[TrainState, int | None, int | None]:
+        """The state to begin with, on the devices, its step and the rows there were then; `fresh` if none was saved."""
         restored = None
         with together():
             if is_first():
                 restored = checkpoint.restore(self.workdir / CHECKPOINTS, jax.eval_shape(lambda: fresh))
         facts = told(None if restored is None else [restored.step, restored.meta, restored.repairs])
         if facts is None:
-            return place(fresh, split_seeds(self.mesh)), None
+            return place(fresh, split_seeds(self.mesh)), None, None
         step, meta, repairs = facts
-        self.repairs, self.stopped = meta["repairs"], meta["stopped"]
+        self.repairs, self.stopped = list(dict.fromkeys([*meta["repairs"], *self.repairs])), meta["stopped"]
         self._repaired(repairs)
         self.log.say(f"going on from step {step}")
-        return place(copied(fresh if restored is None else restored.tree), split_seeds(self.mesh)), step
+        tree = copied(fresh if restored is None else restored.tree)
+        return place(tree, split_seeds(self.mesh)), step, meta.get("rows")
 
     def _repaired(self, lines: Sequence[str]) -> None:
         """Says what was mended; every later checkpoint carries it into the results."""
@@ -318,7 +325,7 @@ class Run:
 
     def _save(self, state: TrainState, step: int) -> None:
         self.metrics.sync()
-        meta = {"repairs": self.repairs, "stopped": self.stopped}
+        meta = {"repairs": self.repairs, "stopped": self.stopped, "rows": self.metrics.count}
         whole = fetch(self.mesh, state)
         with together():
             if is_first():
@@ -326,16 +333,20 @@ class Run:
                 checkpoint.save(self.workdir / CHECKPOINTS, step, whole, meta)
 
     def _describe(self, state: TrainState, i: int, step: int, index: int) -> str:
-        """Names what was not finite, and the first block at fault.
+        """Names what was not finite, and the first block at fault, and writes down what a replay needs.
 
         The state still holds the seed's parameters of before that step, so its batch can be run through them again.
         """
-        seed, train = self.config.seeds[i], self.config.train
-        batch = training_batch(self.splits["train"], seed, step - 1, train.batch_size)
-        blocks = fetch(self.mesh, self.probe_step(state.params, place(batch, replicated(self.mesh))))
-        broken = [f", first in the output of blocks/{depth}" for depth, d in enumerate(blocks) if not d["finite"][i]]
-        tensor = tensor_names(state)[index]
-        return f"seed {seed}, step {step}: {tensor} is not finite{broken[0] if broken else ''}"
+        seed, train = self.config.seeds[i], self.splits["train"]
+        records = records_of_batch(train, seed, step - 1, self.config.train.batch_size)
+        found = self.probe_step(state.params, place(train.gather(records), replicated(self.mesh)))
+        params, blocks = jax.tree.map(lambda leaf: leaf[i], fetch(self.mesh, (state.params, found)))
+        block = next((depth for depth, own in enumerate(blocks) if not own["finite"]), None)
+        layers = nonfinite.sizes({"parameters": params}, blocks)
+        incident = Incident(seed, step, tensor_names(state)[index], block, records.tolist(), layers)
+        if is_first():
+            nonfinite.write(self.workdir, incident)
+        return incident.line
 
     def _stop_on(self, trouble: list[str], state: TrainState, step: int) -> None:
         """Says what was not finite; saves and stops, unless the config says to go on with the seeds that are left."""

@@ -2,8 +2,6 @@
 
 import io
 import json
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from data import strict_json
+from data.arrays import parse_npz
+from data.errors import DataError
 from models.language_model import States
 from models.sampling import Place
 from training.errors import ConfigError
@@ -45,9 +46,8 @@ def load_place(path: Path, origin: dict[str, Any], like: States, vocabulary: int
     first difference, for a place of another origin, and for a file that is damaged or none of a place.
     """
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
-            arrays = dict(file)
-        found = json.loads(str(arrays["origin"]))
+        arrays = parse_npz(path.read_bytes(), path.name)
+        found = strict_json.parse(str(arrays["origin"]))
         _refuse_other(path, found, {"format": FORMAT} | origin)
         state = jax.tree.map(jnp.asarray, jax.tree.unflatten(jax.tree.structure(like), _leaves(arrays, like)))
         logits = _expected("logits", arrays["logits"], (1, vocabulary), np.float32)
@@ -56,7 +56,7 @@ def load_place(path: Path, origin: dict[str, Any], like: States, vocabulary: int
         return place, arrays["pending"].astype(np.uint8).tobytes()
     except FileNotFoundError as error:
         raise ConfigError(f"there is no saved state {path}") from error
-    except (ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (DataError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ConfigError(f"{path} is no saved state, or damaged ({type(error).__name__}: {error})") from error
 
 

@@ -1,15 +1,16 @@
 """Scores of checkpoints, recorded in results.json."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from data import strict_json
 from data.prepared import Opened
 from data.registry import read_name, resolved_choices, task_spec
+from data.sealed import sealed, unsealed_all
 from data.spec import TaskKind
 from data.splits import Split
 from data.windows import Windows
@@ -35,8 +36,17 @@ from training.reading import PLAIN, Reading, has_cache, rate_option
 from training.start import abstract_state
 from training.state import Affine, Best, Program, TrainState, make_program
 from training.step import make_carried_steps, make_eval_step
-from training.weights import asked_step
-from training.workdir import CHECKPOINTS, METRICS, RESULTS, read_config, refuse_other_data
+from training.weights import asked_step, config_sha256
+from training.workdir import (
+    CHECKPOINTS,
+    METRICS,
+    RESULTS,
+    environment,
+    other_versions,
+    read_config,
+    refuse_other_data,
+)
+from training.writers import damage
 
 Record = dict[str, Any]
 
@@ -80,16 +90,20 @@ def score(workdir: Path, data_dir: Path, split: str, which: str, reading: Readin
     scored = Scored(records, means, steps, restored.step, np.asarray(state.alive))
     record = _record(program, data, split, which, scored)
     record |= {"step_rescale": reading.step_rescale, "every": reading.every, "updates": restored.step}
+    here = environment()
+    record |= {"config_sha256": config_sha256(run), "trained": {key: run[key] for key in here}, "scored": here}
     if reading.step_rescale * reading.every != 1:
         record["rule"] = rate_option(config)
     if program.task.kind is TaskKind.LANGUAGE:
         _add_language(record, program, data, reading, scored, metrics_of(workdir / METRICS))
     if "init_from" in run:
         record["init_from"] = run["init_from"]
-    if repairs := [*restored.meta["repairs"], *restored.repairs]:
-        record["repairs"] = repairs
+    lost = damage(workdir / METRICS, restored.step, restored.meta.get("rows"))
+    versions = [f"trained with {there}, scored with {here}" for there, here in other_versions(run)]
+    if repairs := dict.fromkeys([*restored.meta["repairs"], *restored.repairs, *lost, *versions]):
+        record["repairs"] = list(repairs)
     others = [other for other in read_results(workdir / RESULTS) if _key(other) != _key(record)]
-    write_json(workdir / RESULTS, [*others, record])
+    write_json(workdir / RESULTS, [sealed(one) for one in (*others, record)])
     return record
 
 
@@ -171,7 +185,9 @@ def read_results(path: Path) -> list[Record]:
     if not path.exists():
         return []
     try:
-        records: list[Record] = [*json.loads(path.read_text())]
+        records = unsealed_all(strict_json.parse(path.read_bytes()))
+        if not all(isinstance(record["seeds"], dict) for record in records):
+            raise TypeError("it is no list of scores of seeds")
         set(map(_key, records))
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} is damaged ({error}): remove it and score again") from error

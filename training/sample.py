@@ -21,7 +21,7 @@ from training.loop import load_data
 from training.places import load_place, save_place
 from training.rng import Stream, stream_key
 from training.state import Program
-from training.weights import read_saved, sha256_of
+from training.weights import config_sha256, read_saved, sha256_of
 from training.workdir import read_config, refuse_other_data
 
 BETWEEN = f"\n{END_OF_TEXT}\n"
@@ -72,7 +72,7 @@ def open_trained(workdir: Path, data_dir: Path, which: str, train_seed: int | No
     run = opened(saved, train_seed, data_dir)
     origin = {
         "layer": config.model.layer,
-        "config": saved.config_sha256,
+        "config": config_sha256(saved.record),
         "seed": run.seed,
         "step": run.step,
         "parameters": sha256_of(*(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(run.params))),

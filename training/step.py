@@ -89,10 +89,10 @@ def _summed(f: Callable[[Any], Any], parts: Any) -> Any:
     return lax.scan(lambda total, part: (jax.tree.map(jnp.add, total, f(part)), None), zero, parts)[0]
 
 
-def make_train_step(program: Program) -> jax.stages.Wrapped:
-    """(state, batch over seeds, number of updates done) -> (state, metrics). The old state is given away."""
+def make_gradient(program: Program) -> Callable[[Params, Any, jax.Array | None], Any]:
+    """(parameters of one seed, its batch, dropout key or None) -> ((loss, (accuracy, moments)), gradient)."""
 
-    model, train = program.config.model, program.config.train
+    train = program.config.train
     parts = train.accumulate
 
     def forward(params, batch, key, count):
@@ -110,10 +110,18 @@ def make_train_step(program: Program) -> jax.stages.Wrapped:
         keys = None if key is None else jax.random.split(key, parts)
         return _summed(lambda part: gradient(params, *part, count), (_in_parts(batch, parts), keys))
 
+    return whole
+
+
+def make_train_step(program: Program) -> jax.stages.Wrapped:
+    """(state, batch over seeds, number of updates done) -> (state, metrics). The old state is given away."""
+
+    model, train, gradient = program.config.model, program.config.train, make_gradient(program)
+
     def advance(old, batch, seed, step):
         params, stats, opt = old
         key = stream_key(seed, Stream.DROPOUT, step) if model.dropout else None
-        (loss, (accuracy, moments)), grads = whole(params, batch, key)
+        (loss, (accuracy, moments)), grads = gradient(params, batch, key)
         updates, new_opt = program.optimiser.transform.update(grads, opt, params)
         new_params, new_stats = optax.apply_updates(params, updates), _averaged(stats, moments, model.bn_momentum)
         bad = _first_bad(loss, grads, new_params, new_stats)

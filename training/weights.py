@@ -55,11 +55,6 @@ class Saved:
     leaves: Mapping[str, jax.Array]
     repairs: tuple[str, ...]
 
-    @property
-    def config_sha256(self) -> str:
-        """Of the config as it stands in config.json, keys in order."""
-        return sha256_of(json.dumps(self.record["config"], sort_keys=True).encode())
-
     def of_seed(self, seed: int | None = None) -> Weights:
         """The weights of a seed; None: of the first. Raises ConfigError for a seed that the run has not."""
         seeds = self.config.seeds
@@ -124,6 +119,11 @@ def _of_average(path: str) -> str:
 
 def _shape(array: Any) -> str:
     return "missing" if array is None else f"({', '.join(map(str, array.shape))})"
+
+
+def config_sha256(record: Mapping[str, Any]) -> str:
+    """Of the config as it stands in a config.json, keys in order."""
+    return sha256_of(json.dumps(record["config"], sort_keys=True).encode())
 
 
 def sha256_of(*parts: bytes) -> str:

@@ -3,42 +3,45 @@
 import contextlib
 import fcntl
 import importlib.metadata
-import json
 import os
 import platform
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from training.config import SCHEMA, ExperimentConfig, flat, from_config_dict, to_plain
+from training.config import ExperimentConfig, flat, from_config_dict, to_plain
 from training.errors import ConfigError
-from training.files import write_json
-from training.folders import CHECKPOINTS, CONFIG, METRICS
+from training.files import read_sealed, write_sealed
+from training.folders import CHECKPOINTS, CONFIG, LOCK, METRICS, SCHEMA, refuse_schema
 
 RESULTS = "results.json"
 LOG = "train.log"
 
 MAY_DIFFER = {"on_nonfinite", "compile_cache", "mirrors", "train.profile", "mesh.batch", "mesh.seeds", "mesh.sequence"}
+MAY_DIFFER |= {"schema"}
 """Keys that a resumed run may change: they change no number of a step, but by rounding."""
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "ml_collections", "tensorflow-datasets")
+ORIGIN = ("schema", "git_commit", "platform")
+KINDS = {"cores": int, "data_sha256": str, "devices": list, "versions": dict, "git_commit": str | None, "platform": str}
+"""What is read of config.json besides the config."""
 
 
 def claim(workdir: Path, config: ExperimentConfig, facts: dict[str, Any]) -> list[str]:
-    """Makes the folder and writes config.json with `facts` (data_sha256 among them), or checks the one that is there.
+    """Writes config.json with `facts` (data_sha256 among them) into a held folder, or checks the one that is there.
 
-    Returns lines to be said (a resume on other cores, devices or another mesh). Raises ConfigError for a folder of
-    another config (naming the keys that differ) or of other data, or one that cannot be written.
+    Returns what is another way than where the run was begun, a line each, to be said and recorded. Raises ConfigError
+    for a folder of another config (naming the keys that differ) or of other data, or one that cannot be written.
     """
     try:
-        workdir.mkdir(parents=True, exist_ok=True)
         if not (workdir / CONFIG).exists():
             if any((workdir / name).exists() for name in (METRICS, CHECKPOINTS)):
                 raise ConfigError(f"{workdir} holds a run but no {CONFIG}: put it back, or choose another --workdir")
-            write_json(workdir / CONFIG, {"schema": SCHEMA, "config": to_plain(config), **facts, **environment()})
+            write_sealed(workdir / CONFIG, {"config": to_plain(config), **facts, **environment()})
             return []
         if not os.access(workdir, os.W_OK):
             raise PermissionError(13, "Permission denied")
@@ -46,23 +49,48 @@ def claim(workdir: Path, config: ExperimentConfig, facts: dict[str, Any]) -> lis
         raise ConfigError(f"cannot write to workdir {workdir}: {error.strerror}") from error
     record = refuse_difference(workdir, config)
     refuse_other_data(workdir, record, facts["data_sha256"])
-    before = record["cores"], len(record["devices"]), record["config"].get("mesh", to_plain(config)["mesh"])
-    now = cores(), jax.device_count(), to_plain(config)["mesh"]
+    mesh = to_plain(config)["mesh"]
+    before = record["cores"], len(record["devices"]), record["config"].get("mesh", mesh)
+    now = cores(), jax.device_count(), mesh
     return [
-        f"warning: begun on {there} {what}, going on with {here}: the last bits will differ"
-        for what, there, here in zip(("cores", "devices", "as mesh"), before, now, strict=True)
-        if there != here
+        *(f"begun with {there}, going on with {here}" for there, here in other_versions(record)),
+        *(
+            f"begun on {there} {what}, going on with {here}: the last bits will differ"
+            for what, there, here in zip(("cores", "devices", "as mesh"), before, now, strict=True)
+            if there != here
+        ),
     ]
+
+
+def other_versions(record: dict[str, Any]) -> list[tuple[str, str]]:
+    """What a run of that config.json was begun with, and what is here instead: libraries, code, platform, schema."""
+    here = environment()
+    now = here["versions"] | {key: here[key] for key in ORIGIN}
+    before = record["versions"] | {key: record[key] for key in ORIGIN}
+    return [(f"{name} {before[name]}", str(now[name])) for name in now if now[name] != before.get(name, now[name])]
 
 
 @contextlib.contextmanager
 def alone(workdir: Path) -> Iterator[None]:
-    """Holds a claimed folder, as long as this process lives. Raises ConfigError while another one trains in it."""
-    with (workdir / CONFIG).open() as file:
+    """Holds a folder, made if missing, as long as this process lives.
+
+    Raises ConfigError while another process trains in it (naming that one), or if it cannot be written.
+    """
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+        file = (workdir / LOCK).open("a+", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot write to workdir {workdir}: {error.strerror}") from error
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise ConfigError(f"another process trains in {workdir}: wait, or choose another --workdir") from error
+            file.seek(0)
+            holder = file.read().strip() or "another process"
+            raise ConfigError(f"{holder} trains in {workdir}: wait, or choose another --workdir") from error
+        file.truncate(0)
+        since = time.strftime("%Y-%m-%d %H:%M:%S")
+        print(f"process {os.getpid()} on {platform.node()}, since {since},", file=file, flush=True)
         yield
 
 
@@ -97,11 +125,12 @@ def read_config(workdir: Path) -> tuple[ExperimentConfig, dict[str, Any]]:
     """The config of a run and the whole of its config.json. Raises ConfigError if there is none or it is damaged."""
     path = workdir / CONFIG
     try:
-        record = json.loads(path.read_text())
-        _refuse_schema(record["schema"])
+        record = read_sealed(path)
+        refuse_schema(record["schema"])
         config = from_config_dict(record["config"])
-        if not (isinstance(record["cores"], int) and isinstance(record["data_sha256"], str)):
-            raise TypeError("cores or data_sha256 of a wrong type")
+        for key, kind in KINDS.items():
+            if not isinstance(record[key], kind):
+                raise TypeError(f"{key} is {record[key]!r}")
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
     except OSError as error:
@@ -111,16 +140,12 @@ def read_config(workdir: Path) -> tuple[ExperimentConfig, dict[str, Any]]:
     return config, record
 
 
-def _refuse_schema(schema: Any) -> None:
-    if schema != SCHEMA:
-        raise ConfigError(f"a run of another version (schema {schema!r}, here {SCHEMA}): choose another --workdir")
-
-
 def environment() -> dict[str, Any]:
     """What made the numbers: versions, commit, devices, cores."""
     return {
         "versions": {name: importlib.metadata.version(name) for name in PACKAGES}
         | {"python": platform.python_version()},
+        "schema": SCHEMA,
         "git_commit": git_commit(),
         "devices": [str(device) for device in jax.devices()],
         "platform": jax.default_backend(),

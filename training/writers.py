@@ -1,26 +1,33 @@
 """What a run tells the world: ``metrics.jsonl`` (its record), ``train.log`` and the terminal.
 
 ``metrics.jsonl`` holds one JSON object a line. JSON has no NaN: such a value is written as null and its name listed in
-the row's ``nonfinite``; ``read_metrics`` gives the NaN back.
+the row's ``nonfinite``; ``read_metrics`` gives the NaN back. Its last entry is the CRC-32 of the rest, so that a line
+in which a bit was flipped is no row; lines without one are those of older runs.
 """
 
+import contextlib
 import json
 import math
 import os
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import IO, Any, BinaryIO, Self
 
 import numpy as np
 
-from training.files import write_atomically
+from data import strict_json
+from training.errors import ConfigError
+from training.files import time_text, write_atomically
 
 SECONDS_BETWEEN_LINES = 5.0
 BYTES_OF_A_BATCH = 2**20
+CHECK = b', "crc32": "'
+NUMBERS = ("loss", "accuracy", "bits", "lr", "grad_norm", "seconds")
+"""Entries of a row that are numbers, if they are there; the loss is null where none was computed."""
 
 
 class MetricsLog:
@@ -28,20 +35,23 @@ class MetricsLog:
 
     Rows of later steps are dropped, since the run will write them again, and a file that a crash has damaged is
     repaired: a last line cut in the middle is dropped, and so is any other line that is not a row. Each kind of damage
-    gives one line in ``repairs``, to be said and recorded.
+    gives one line in ``repairs``, to be said and recorded. ``count``: of the rows in the file.
 
     Args:
       path: the file; made if missing.
       step: the step that the run goes on from; None if it starts from nothing, which drops every row.
+      expected: how many rows there were at that step; None if that is not known.
 
     Raises:
       OSError: the folder is missing, full or unwritable.
     """
 
-    def __init__(self, path: Path, step: int | None) -> None:
+    def __init__(self, path: Path, step: int | None, expected: int | None = None) -> None:
         content = path.read_bytes() if path.exists() else b""
-        rows, self.repairs = _intact_lines(content, path.name)
-        kept = b"".join(line + b"\n" for line, row in rows if step is not None and row["step"] <= step)
+        rows, repairs = _intact_lines(content, path.name)
+        lines = [line + b"\n" for line, row in rows if step is not None and row["step"] <= step]
+        self.count, kept = len(lines), b"".join(lines)
+        self.repairs = (*repairs, *_lost(path.name, self.count, expected))
         if kept != content:
             write_atomically(path, kept)
         self._file = path.open("ab")
@@ -53,6 +63,7 @@ class MetricsLog:
         that it is, so equal values give equal lines.
 
         Raises:
+          ConfigError: the disk does not take it.
           TypeError: a value that is none of these.
         """
         plain = {name: _plain(value) for name, value in row.items()}
@@ -60,15 +71,23 @@ class MetricsLog:
         nonfinite = [name for name in plain if plain[name] != finite[name]]
         if nonfinite:
             finite["nonfinite"] = nonfinite
-        self._file.write((json.dumps(finite, allow_nan=False) + "\n").encode())
-        self._file.flush()
+        line = _checked(json.dumps(finite, allow_nan=False).encode()) + b"\n"
+        with _written(self._file):
+            self._file.write(line)
+            self._file.flush()
+        self.count += 1
 
     def sync(self) -> None:
-        """Waits until all rows are on the disk: a checkpoint must not outlive the rows of its past."""
-        os.fsync(self._file.fileno())
+        """Waits until all rows are on the disk: a checkpoint must not outlive the rows of its past.
+
+        Raises:
+          ConfigError: the disk does not take them.
+        """
+        with _written(self._file):
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        self._file.close()
+        _close(self._file)
 
     def __enter__(self) -> Self:
         return self
@@ -136,9 +155,35 @@ class Follower:
         return content[:whole].split(b"\n")[:-1]
 
 
-def damage(path: Path) -> tuple[str, ...]:
-    """One line about each kind of damage in a ``metrics.jsonl``: what `read_metrics` leaves out of it."""
-    return _intact_lines(path.read_bytes(), path.name)[1]
+@contextlib.contextmanager
+def _written(file: IO[Any]) -> Iterator[None]:
+    """Turns what the disk refuses into one line."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {file.name}: {error.strerror}; when it can be written the same command goes on"
+        ) from error
+
+
+def _close(file: IO[Any]) -> None:
+    with contextlib.suppress(OSError):  # every write is flushed: only what was refused is left, and that was said
+        file.close()
+
+
+def damage(path: Path, step: int = 0, expected: int | None = None) -> tuple[str, ...]:
+    """One line about each kind of damage in a ``metrics.jsonl``: what `read_metrics` leaves out of it, and rows that
+    are lost, if there were ``expected`` of them at the checkpoint of ``step``; None: that is not known."""
+    content = path.read_bytes() if path.exists() else b""
+    rows, repairs = _intact_lines(content, path.name)
+    return (*repairs, *_lost(path.name, sum(row["step"] <= step for _, row in rows), expected))
+
+
+def _lost(file_name: str, found: int, expected: int | None) -> tuple[str, ...]:
+    """One line if there are not as many rows as there were."""
+    if expected in (found, None):
+        return ()
+    return (f"{file_name}: {found} of {expected} rows are left; nothing can bring the others back",)
 
 
 def _intact_lines(content: bytes, file_name: str) -> tuple[list[tuple[bytes, dict[str, Any]]], tuple[str, ...]]:
@@ -158,21 +203,55 @@ def _intact_lines(content: bytes, file_name: str) -> tuple[list[tuple[bytes, dic
     return [(line, row) for line, row in rows if row is not None], tuple(repairs)
 
 
+def _checked(line: bytes) -> bytes:
+    """The JSON of a row with the CRC-32 of it as last entry."""
+    return line[:-1] + CHECK + b'%08x"}' % zlib.crc32(line)
+
+
 def _row(line: bytes) -> dict[str, Any] | None:
+    """The row of a line, without its check; None if it is none, or not what was written."""
+    head, check, _ = line.rpartition(CHECK)
+    if check:
+        written, line = line, head + b"}"
+        if written != _checked(line):
+            return None
     try:
-        row = json.loads(line.decode(), parse_constant=_refuse)
+        row = strict_json.parse(line)
     except ValueError:
         return None
-    return row if isinstance(row, dict) and isinstance(row.get("step"), int) else None
+    return row if isinstance(row, dict) and _is_row(row) else None
+
+
+def _is_row(row: dict[str, Any]) -> bool:
+    """Whether it has what readers take for granted: a step, and every entry that they know of its kind."""
+    nonfinite = row.get("nonfinite", [])
+    if not isinstance(nonfinite, list):
+        return False
+    null = ("loss", *nonfinite)
+    numbers = [row[name] for name in NUMBERS if name in row and not (row[name] is None and name in null)]
+    layers = [value for name, value in row.items() if name.startswith("state_") and value is not None]
+    return (
+        all(type(number) is int and _is_number(number) for number in (row.get("step"), row.get("seed", 0)))
+        and isinstance(row.get("split", ""), str)
+        and all(map(_is_number, numbers))
+        and all(isinstance(value, list) and _are_numbers(value) for value in layers)
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63)
+
+
+def _are_numbers(values: list[Any]) -> bool:
+    """Of layers, also over time; null where there is none."""
+    return all(
+        _are_numbers(value) if isinstance(value, list) else value is None or _is_number(value) for value in values
+    )
 
 
 def _values(row: dict[str, Any]) -> dict[str, Any]:
     """A row with the NaN back."""
     return {name: _with_nan(value) if name in row.get("nonfinite", ()) else value for name, value in row.items()}
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
 
 
 def _plain(value: Any) -> Any:
@@ -224,17 +303,18 @@ class RunLog:
         self.record(message)
 
     def record(self, message: str) -> None:
-        """Appends ``message`` to the file only."""
-        self._file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {message}\n")
+        """Appends ``message`` to the file only. Raises ConfigError if the disk does not take it."""
+        with _written(self._file):
+            self._file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {message}\n")
 
     def close(self) -> None:
-        self._file.close()
+        _close(self._file)
 
 
 class Nowhere:
     """Stands for both logs in a process that writes none."""
 
-    repairs = ()
+    repairs, count = (), 0
 
     def write(self, row: dict[str, Any]) -> None: ...
 
@@ -285,7 +365,7 @@ class Progress:
         if self._bar is not None:
             self._bar.set_description_str(line, refresh=False)
             self._bar.update(step - self._bar.n)
-        if now - self._said_at >= SECONDS_BETWEEN_LINES or step == self._total:
+        if not 0 <= now - self._said_at < SECONDS_BETWEEN_LINES or step == self._total:  # a clock may jump back
             self._said_at = now
             if self._bar is None:
                 self._log.say(line)
@@ -300,8 +380,7 @@ class Progress:
         assert self._first is not None
         line = f"step {step}/{self._total}  loss {loss:.4f}"
         steps, seconds = step - self._first[0], now - self._first[1]
-        if steps == 0 or seconds == 0:
+        if steps == 0 or seconds <= 0:
             return line
         rate = steps / seconds
-        left = timedelta(seconds=round((self._total - step) / rate))
-        return f"{line}  {rate:.1f} steps/s  {left} left"
+        return f"{line}  {rate:.1f} steps/s  {time_text((self._total - step) / rate)} left"

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from data.errors import one_line
 from scripts.arguments import Parser, positive
 from scripts.report import benchmarks, stability, studies
 from scripts.report.charts import all_figures
@@ -32,8 +33,8 @@ def main(argv: Sequence[str]) -> None:
     arguments = parser.parse_args(argv[1:])
     page = make(arguments.folders, arguments.out, arguments.at)
     for line in (*page.missing, *page.left_out):
-        print(line)
-    print(arguments.out / "report.html")
+        print(one_line(line))
+    print(one_line(str(arguments.out / "report.html")))
 
 
 def make(folders: Sequence[Path], out: Path, at: int | None = None) -> Page:

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from data.errors import one_line
 from scripts import figures
 from scripts.figures import Chart, Line
 from scripts.report.runs import Row
@@ -20,6 +21,10 @@ COLUMNS = 4
 """Panels beside each other."""
 POINTS = 40
 """Of a curve of losses, at most."""
+LONGEST_NAME = 80
+"""Of data in the name of a file; its end tells records apart."""
+LONGEST_LABEL = 100
+"""Of a model in a figure: there has to be room for what is drawn."""
 GUIDE = "0.45"
 DESIGN = Line("design value", [], [], GUIDE, dashed=True)
 ENERGY = "state energy / design value"
@@ -70,7 +75,8 @@ def _alike(
     for (data, *depth), group in groups.items():
         for start in range(0, len(group), most):
             more = [f"part{start // most + 1}"] if len(group) > most else []
-            name = "_".join([re.sub(r"[^\w]+", "-", data), *(f"depth{d}" for d in depth), *more])
+            short = re.sub(r"[^\w]+", "-", data, flags=re.ASCII)[-LONGEST_NAME:]
+            name = "_".join([short, *(f"depth{d}" for d in depth), *more])
             title = "; ".join([f"task {group[0].first.task}", *(f"depth {d}" for d in depth), *more])
             yield name, title, group[start : start + most]
 
@@ -219,7 +225,7 @@ def _learning(name: str, title: str, group: Sequence[Setting]) -> list[Figure]:
     if "accuracy" in _metrics(group) and baselines:
         guess, value = max(baselines.items(), key=lambda item: item[1])
         accuracy.append(_level(group[0].rows("validation"), 100 * value))
-        keys = [*keys, Line(f"best guess ({guess.replace('_', ' ')})", [], [], GUIDE, dashed=True)]
+        keys = [*keys, Line(f"best guess ({_short(guess.replace('_', ' '))})", [], [], GUIDE, dashed=True)]
     charts = [
         Chart("training", STEP, "loss / nats", loss),
         Chart("validation", STEP, "accuracy / %", accuracy),
@@ -264,7 +270,7 @@ def _by_depth(name: str, title: str, group: Sequence[Setting]) -> list[Figure]:
         for colour, (label, found) in enumerate(list(series.items())[start : start + most]):
             lines += [Line("", [d] * len(values), values, colour, points=True) for d, values in found.items()]
             lines.append(Line("", list(found), [_mean(values) for values in found.values()], colour))
-            keys.append(Line(label, [], [], colour))
+            keys.append(Line(_short(label), [], [], colour))
         more = f"_{start // most + 1}" if len(series) > most else ""
         caption = f"Test accuracy by depth, {title}: a point per seed, and their mean."
         chart = Chart("", "depth / layers", "test accuracy / %", lines)
@@ -322,12 +328,18 @@ def _setting_keys(group: Sequence[Setting]) -> list[Line]:
     """Of settings of one depth, which stands in the caption, or of any."""
     depths = {setting.first.config["model"]["depth"] for setting in group}
     label = _without_depth if len(depths) == 1 else str
-    return [Line(label(setting.label), [], [], colour) for colour, setting in enumerate(group)]
+    return [Line(_short(label(setting.label)), [], [], colour) for colour, setting in enumerate(group)]
 
 
 def _panel(setting: Setting) -> str:
     """Its title: the depth stands in the caption."""
-    return textwrap.fill(_without_depth(setting.label), 26)
+    return textwrap.fill(_short(_without_depth(setting.label)), 26)
+
+
+def _short(label: str) -> str:
+    """On one line, its beginning and its end if it is long."""
+    label, half = one_line(label), LONGEST_LABEL // 2
+    return label if len(label) <= LONGEST_LABEL else f"{label[:half]} ... {label[-half:]}"
 
 
 def _without_depth(label: str) -> str:

@@ -1,5 +1,6 @@
 """The config of a run -> the command that makes such a run, from the families in configs/."""
 
+import functools
 import itertools
 import shlex
 from collections.abc import Iterator, Mapping
@@ -82,7 +83,10 @@ class Command:
 def command_of(config: Mapping[str, Any]) -> Command:
     """The command whose config is this one, with as few overrides as there can be."""
     layer, plain = config["model"]["layer"], flat(config)
-    found = [Command(file, layer, argument, _changes(base, plain)) for file, argument, base in _bases(config)]
+    try:
+        found = [Command(file, layer, argument, _changes(base, plain)) for file, argument, base in _bases(config)]
+    except ValueError:  # a layer or a direction that no family knows
+        found = []
     none = Command("", layer, {"task": config["data"]["task"]}, {k: v for k, v in plain.items() if k not in NO_MATTER})
     return min(found, key=lambda command: len(command.overrides), default=none)
 
@@ -138,7 +142,12 @@ def _fitted(family: Any, argument: dict, smoke: dict, model: Mapping[str, Any]) 
 
 def _made(family: Any, argument: dict) -> tuple[dict, dict[str, Any]]:
     argument = {key: value for key, value in argument.items() if value is not None}
-    return argument, flat(family.get_config(",".join(f"{key}={value}" for key, value in argument.items())).to_dict())
+    return argument, _flat_config(family, ",".join(f"{key}={value}" for key, value in argument.items()))
+
+
+@functools.cache  # runs of one study ask for the same ones
+def _flat_config(family: Any, argument: str) -> dict[str, Any]:
+    return flat(family.get_config(argument).to_dict())
 
 
 def _changes(base: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,6 +167,6 @@ def _written(value: object) -> str:
 def _range(seeds: tuple[int, ...]) -> str:
     """As `configs.argument` reads them."""
     first, last = min(seeds), max(seeds)
-    if len(seeds) > 1 and sorted(seeds) == list(range(first, last + 1)):
+    if len(seeds) > 1 and last - first + 1 == len({*seeds}) == len(seeds):
         return f"{first}:{last + 1}"
     return "+".join(map(str, sorted(seeds)))

@@ -2,12 +2,14 @@
 
 import base64
 import html
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from data.errors import one_line
 from scripts.report.charts import Figure
-from scripts.report.table import Table, code
+from scripts.report.table import Table, as_html, code
 
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a; }
@@ -48,13 +50,13 @@ class Page:
     def html(self, figures: Path) -> str:
         """With the pictures inside. figures: the folder of their files."""
         parts = [
-            f"<p>Made by <code>{html.escape(self.command)}</code>.{html.escape(self._common())}</p>",
+            f"<p>Made by <code>{as_html(self.command)}</code>.{as_html(self._common())}</p>",
             "<h2>Tables</h2>",
         ]
         parts += [table.html() for table in self.tables]
         parts += ["<h2>Figures</h2>", *(_picture(figure, figures) for figure in self.figures)]
         for head, lines in self._lists():
-            items = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
+            items = "".join(f"<li>{as_html(line)}</li>" for line in lines)
             parts.append(f'<h2>{head}</h2>\n<ul class="notes">{items}</ul>')
         body = "\n".join(parts)
         return (
@@ -73,11 +75,11 @@ class Page:
 def _picture(figure: Figure, folder: Path) -> str:
     data = base64.b64encode((folder / f"{figure.name}.png").read_bytes()).decode()
     return (
-        f'<figure><img alt="{html.escape(figure.name)}" src="data:image/png;base64,{data}">'
-        f"<figcaption>{html.escape(figure.caption)}</figcaption></figure>"
+        f'<figure><img alt="{as_html(figure.name)}" src="data:image/png;base64,{data}">'
+        f"<figcaption>{as_html(figure.caption)}</figcaption></figure>"
     )
 
 
 def _escaped(text: str) -> str:
-    """Nothing in it begins a tag or a link."""
-    return html.escape(text, quote=False).replace("[", r"\[").replace("*", r"\*").replace("_", r"\_")
+    """Nothing in it begins a tag, a link, a line or a list."""
+    return html.escape(re.sub(r"([\\`*_\[\]#~])", r"\\\1", one_line(text)), quote=False)

@@ -1,17 +1,19 @@
 """The folders of runs, read without jax."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from data import strict_json
+from data.sealed import unsealed_all
+from scripts.report.shapes import require_records, require_rows, require_run
 from training.errors import ConfigError
-from training.folders import CONFIG, METRICS, runs_below
+from training.files import read_sealed
+from training.folders import CHECKPOINTS, CONFIG, METRICS, refuse_schema, runs_below
 from training.writers import damage, read_metrics
 
 RESULTS, COST = "results.json", "cost.json"
-SCHEMA = 2
 
 Row = dict[str, Any]
 
@@ -55,9 +57,8 @@ def read_runs(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
     for path in dict.fromkeys(path for folder in folders for path in _found(folder)):
         try:
             runs.append(_read(path))
-            if (path / METRICS).exists():
-                left_out += [f"{path}: left out: {line}" for line in damage(path / METRICS)]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            left_out += [f"{path}: left out: {line}" for line in damage(path / METRICS, *_saved(path))]
+        except (ConfigError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             left_out.append(f"{path}: left out: {_why(error)}")
     if not runs:
         why = f"; {left_out[0]}" if left_out else f" (a run has a {CONFIG})"
@@ -72,14 +73,13 @@ def _found(folder: Path) -> Iterator[Path]:
 
 
 def _read(folder: Path) -> Run:
-    facts = json.loads((folder / CONFIG).read_text())
-    if facts["schema"] != SCHEMA:
-        raise ValueError(f"a run of another version (schema {facts['schema']!r}, here {SCHEMA})")
+    facts = _sealed(folder / CONFIG)
+    refuse_schema(facts["schema"])
     config = facts.pop("config")
-    for group, key in (("data", "task"), ("model", "layer"), ("model", "depth"), ("train", "steps")):
-        if key not in config[group]:
-            raise ValueError(f"{CONFIG} has no {group}.{key}")
+    cost = _sealed(folder / COST) if (folder / COST).exists() else {}
+    require_run(config, facts, cost)
     rows = read_metrics(folder / METRICS) if (folder / METRICS).exists() else []
+    require_rows(rows, facts.get("probe_times", ()))
     return Run(
         folder,
         config,
@@ -87,15 +87,32 @@ def _read(folder: Path) -> Run:
         [row for row in rows if row["split"] == "train"],
         [row for row in rows if row["split"] == "val"],
         _records(folder / RESULTS),
-        json.loads((folder / COST).read_text()) if (folder / COST).exists() else {},
+        cost,
     )
 
 
+def _sealed(path: Path) -> dict[str, Any]:
+    try:
+        return read_sealed(path)
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from error
+
+
+def _saved(folder: Path) -> tuple[int, int | None]:
+    """The step of the newest checkpoint, and how many rows there were then, if that is known."""
+    saved = [path for path in (folder / CHECKPOINTS).glob("*/meta.json") if path.parent.name.isdigit()]
+    if not saved:
+        return 0, None
+    newest = max(saved, key=lambda path: int(path.parent.name))
+    return int(newest.parent.name), strict_json.parse(newest.read_bytes())["meta"].get("rows")
+
+
 def _records(path: Path) -> list[Row]:
-    records = json.loads(path.read_text()) if path.exists() else []
-    for key in ("split", "checkpoint", "seeds", "count"):
-        if any(key not in record for record in records):
-            raise ValueError(f"{path.name} has a record without {key}")
+    try:
+        records = unsealed_all(strict_json.parse(path.read_bytes())) if path.exists() else []
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path.name}: {error}") from error
+    require_records(records)
     return records
 
 

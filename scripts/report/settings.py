@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from data.errors import one_line
 from scripts.report.commands import NAMES, Command, command_of, flat
 from scripts.report.runs import Row, Run
 
@@ -172,7 +173,8 @@ def _place(layer: str) -> int:
 
 
 def _label(command: Command, common: Sequence[str]) -> str:
-    return ", ".join([NAMES.get(command.layer, command.layer), *(p for p in command.parts if p not in common)])
+    named = [NAMES.get(command.layer, command.layer), *(part for part in command.parts if part not in common)]
+    return one_line(", ".join(named))
 
 
 def _twice(setting: Setting) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 from scripts.report.runs import Row
 from scripts.report.settings import Setting
 from scripts.report.statistics import geometric
-from scripts.report.table import Cell, Line, Table
+from scripts.report.table import Cell, Line, Table, harmless
 from theory.diagonal import lru_energy, lru_limit, rotrnn_range_energy
 from theory.laws import Gamma
 
@@ -63,7 +63,14 @@ def law(setting: Setting, times: Sequence[int]) -> list[float] | None:
     is no closed form (S5, whose init is no law; gains that differ from head to head).
     """
     options = setting.first.config["model"]["options"]
-    match setting.first.layer:
+    try:
+        return _law(setting.first.layer, options, times)
+    except (LookupError, TypeError, ValueError, ArithmeticError):  # options of another version, or none of ours
+        return None
+
+
+def _law(layer: str, options: Mapping[str, Any], times: Sequence[int]) -> list[float] | None:
+    match layer:
         case "rotrnn":
             return _rotrnn_law(options, times)
         case "lru":
@@ -136,7 +143,8 @@ def _finite(value: float | str) -> float | str:
 
 def _csv(lines: Sequence[Sequence[object]]) -> str:
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(lines)
+    texts = ([harmless(cell) if isinstance(cell, str) else cell for cell in line] for line in lines)
+    csv.writer(out, lineterminator="\n").writerows(texts)
     return out.getvalue()
 
 

@@ -59,7 +59,7 @@ def _rest(setting: Setting) -> tuple:
 
 
 def _option(setting: Setting, option: str) -> str:
-    return setting.first.config["model"]["options"].get(option, "")
+    return str(setting.first.config["model"]["options"].get(option, ""))
 
 
 def _distance(setting: Setting) -> list[int]:

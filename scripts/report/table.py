@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from data.errors import one_line
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -58,7 +60,7 @@ class Table:
         for line in self.lines:
             cells = [" ".join([cell.text, *cell.marks]) for cell in line.cells]
             bold = "; ".join(name for name, cell in zip(self.columns, line.cells, strict=True) if cell.bold)
-            writer.writerow([*cells, bold, line.source, "; ".join(line.commands)])
+            writer.writerow(map(harmless, [*cells, bold, line.source, "; ".join(line.commands)]))
         return out.getvalue()
 
     def tex(self) -> str:
@@ -68,7 +70,7 @@ class Table:
             cells = [_marked(cell, _tex, r"\textbf{", "}", r"\textsuperscript{{{}}}") for cell in line.cells]
             rows.append(" & ".join([*cells, _tex(source)]) + r" \\")
         notes = "\\\\\n".join(_tex(_note(*note)) for note in self.notes)
-        commands = [f"% ({number}) {'; '.join(commands)}" for number, commands in self._numbered()]
+        commands = [f"% ({number}) {one_line('; '.join(commands))}" for number, commands in self._numbered()]
         return "\n".join(
             [
                 *commands,
@@ -87,20 +89,20 @@ class Table:
         )
 
     def html(self) -> str:
-        heads = "".join(f"<th>{html.escape(column)}</th>" for column in (*self.columns, "made by"))
+        heads = "".join(f"<th>{as_html(column)}</th>" for column in (*self.columns, "made by"))
         rows = []
         for line, source in self._sourced():
-            cells = [_marked(cell, html.escape, "<b>", "</b>", "<sup>{}</sup>") for cell in line.cells]
+            cells = [_marked(cell, as_html, "<b>", "</b>", "<sup>{}</sup>") for cell in line.cells]
             kind = ' class="own"' if line.commands else ""
-            rows.append(f"<tr{kind}>{''.join(f'<td>{c}</td>' for c in (*cells, html.escape(source)))}</tr>")
-        notes = "".join(f"<li>{html.escape(_note(*note))}</li>" for note in self.notes)
+            rows.append(f"<tr{kind}>{''.join(f'<td>{c}</td>' for c in (*cells, as_html(source)))}</tr>")
+        notes = "".join(f"<li>{as_html(_note(*note))}</li>" for note in self.notes)
         made = "".join(
-            f"<li>({number}) {' '.join(f'<code>{html.escape(c)}</code>' for c in commands)}</li>"
+            f"<li>({number}) {' '.join(f'<code>{as_html(c)}</code>' for c in commands)}</li>"
             for number, commands in self._numbered()
         )
         commands = f"<details><summary>made by</summary><ul>{made}</ul></details>\n" if made else ""
         return (
-            f'<h3 id="{html.escape(self.name)}">{html.escape(self.title)}</h3>\n<div class="wide"><table><thead><tr>'
+            f'<h3 id="{as_html(self.name)}">{as_html(self.title)}</h3>\n<div class="wide"><table><thead><tr>'
             f"{heads}</tr></thead>\n<tbody>{chr(10).join(rows)}</tbody></table></div>\n"
             f'<div class="notes"><ul>{notes}</ul>\n{commands}</div>\n'
         )
@@ -124,24 +126,46 @@ def _marked(cell: Cell, escape: Callable[[str], str], start: str, end: str, mark
     return (f"{start}{text}{end}" if cell.bold else text) + (f" {marks}" if marks else "")
 
 
+def harmless(text: str) -> str:
+    """A cell of a csv: on one line, and what a spreadsheet would take for a formula, with an apostrophe before it."""
+    line = one_line(text)
+    return f"'{line}" if line.startswith(("=", "+", "-", "@")) and not SIGNED.fullmatch(line) else line
+
+
+SIGNED = re.compile(r"[-+]\d+(\.\d+)?( \([-+]\d+(\.\d+)? to [-+]\d+(\.\d+)?\))?( \S{1,2})*")
+"""A difference of ours, with its interval and its marks."""
+
+
 def code(text: str) -> str:
     """A span of code in markdown, whatever backticks are in it."""
+    text = one_line(text)
     fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{fence}{text}{fence}" if len(fence) == 1 else f"{fence} {text} {fence}"
 
 
+def _spaced(text: str) -> str:
+    """On one line, with spaces for what is white."""
+    return one_line(" ".join(text.split()))
+
+
+def as_html(text: str) -> str:
+    """Text and nothing else, also within quotes."""
+    return html.escape(one_line(text))
+
+
 def _markdown(text: str) -> str:
     """Html in markdown is live, so what could begin a tag is escaped, too."""
-    return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", " ".join(text.split())).replace("&", "&amp;")
+    return re.sub(r"([\\`*_|<>\[\]#~])", r"\\\1", _spaced(text)).replace("&", "&amp;")
 
 
 TEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "†": r"$\dagger$", "‡": r"$\ddagger$",
     "§": r"\S{}", "¶": r"\P{}", "–": "--", "×": r"$\times$", "Δ": r"$\Delta$", "→": r"$\to$", "<": r"\textless{}",
-    ">": r"\textgreater{}", "|": r"\textbar{}",
+    ">": r"\textgreater{}", "|": r"\textbar{}", "*": "{*}", "[": "{[}",
 }  # fmt: skip
 
 
 def _tex(text: str) -> str:
-    return "".join(TEX.get(letter, letter) for letter in " ".join(text.split()))
+    r"""A star or a bracket behind the \\ of the line before would be part of that."""
+    return "".join(TEX.get(letter, letter) for letter in _spaced(text))

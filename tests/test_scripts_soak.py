@@ -1,0 +1,40 @@
+"""A leak is seen; a short soak is a real run."""
+
+import pytest
+
+from scripts import soak
+from scripts.soak import Sample, growth
+
+
+def samples(leak=0, file=0, slower=0.0):
+    """Hundred samples; the first ones, of compiling, do not count."""
+    flat = [Sample(10**9, 50, 9.0)] * 20
+    return flat + [Sample(10**8 + leak * i, 20 + file * i // 40, 1e-3 * (1 + slower * i)) for i in range(80)]
+
+
+@pytest.mark.parametrize(
+    ("grown", "ended"),
+    [
+        ({}, 0),
+        ({"leak": 10**4}, 0),
+        ({"leak": 10**5}, 1),
+        ({"file": 1}, 1),
+        ({"slower": 0.002}, 0),
+        ({"slower": 0.01}, 1),
+    ],
+)
+def test_growth_beyond_a_limit_is_seen(monkeypatch, capsys, grown, ended):
+    monkeypatch.setattr(soak, "soak", lambda steps, workdir: samples(**grown))
+    assert soak.main(["", "--steps=100"]) == ended
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["memory", "files", "seconds"]
+    assert ("1.0000" in lines[0], "1.0000" in lines[1]) == ("leak" not in grown, "file" not in grown)
+
+
+def test_a_short_soak(tmp_path, monkeypatch):
+    monkeypatch.setattr(soak, "EVENTS", 4)
+    found = soak.soak(100, tmp_path / "run")
+    assert len(found) >= 99  # after its last step a run is not asked
+    assert all(sample.memory > 10**7 and sample.files > 3 and sample.seconds > 0 for sample in found)
+    assert sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == ["100", "75"]
+    assert growth(found)["files"] <= 1

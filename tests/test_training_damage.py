@@ -1,0 +1,132 @@
+"""No file of a run is read as something that was not written: damage is said, with the file, or changes nothing."""
+
+import json
+import random
+import shutil
+
+import pytest
+from commands import TINY, call
+
+from scripts.report.runs import read_runs
+from training import workdir
+from training.cost import recorded_peak
+from training.errors import ConfigError
+from training.results import read_results
+
+FILES = ("config.json", "metrics.jsonl", "results.json", "cost.json")
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory):
+    """A run that was trained and scored; its tests leave it as it is."""
+    folder = tmp_path_factory.mktemp("scored") / "run"
+    assert call("train.py", TINY, f"--workdir={folder}").code == 0
+    assert call("eval.py", f"--workdir={folder}").code == 0
+    return folder
+
+
+@pytest.fixture
+def copy(scored, tmp_path):
+    """A copy of that run, always in the same place."""
+    return shutil.copytree(scored, tmp_path / "run")
+
+
+def as_reported(folder):
+    """What a report makes of the folder, or why it is left out, wholly or in part."""
+    try:
+        (run,), left_out = read_runs([folder])
+    except ConfigError as error:
+        return str(error)
+    if left_out:
+        return " ".join(left_out)
+    rows = [
+        known(row, ("step", "seed", "split", "loss", "accuracy", "seconds")) for row in (*run.training, *run.validation)
+    ]
+    results = [known(record, ("split", "seeds", "mean", "count", "data_sha256")) for record in run.results]
+    return repr((run.config, known(run.facts, workdir.KINDS), rows, results, known(run.cost, ("peak_memory_bytes",))))
+
+
+def known(record, names):
+    """Some entries of a record: where the name of its hash was hit, it has one more."""
+    return {name: record.get(name) for name in names}
+
+
+def as_scored(folder):
+    """What training and scoring read of it, or the line that they refuse it with."""
+    try:
+        config, record = workdir.read_config(folder)
+        results = [known(record, ("split", "seeds", "mean")) for record in read_results(folder / "results.json")]
+        return repr((config, known(record, workdir.KINDS), results, recorded_peak(folder)))
+    except ConfigError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("read", [as_reported, as_scored])
+def test_a_flipped_bit_is_seen_or_changes_nothing(copy, name, read):
+    rng, intact, path = random.Random(name), read(copy), copy / name
+    content, seen = path.read_bytes(), 0
+    for _ in range(60):
+        damaged = bytearray(content)
+        damaged[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        path.write_bytes(damaged)
+        found = read(copy)
+        seen += found != intact
+        assert found == intact or name in found
+    assert seen > (0 if read is as_scored and name == "metrics.jsonl" else 50) - 1
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_cut_file_is_seen(copy, name):
+    path, intact = copy / name, as_reported(copy)
+    content = path.read_bytes()
+    for end in (1, len(content) // 3, len(content) // 2, len(content) - 3):
+        path.write_bytes(content[:end])
+        assert name in as_reported(copy)
+    path.write_bytes(content)
+    assert as_reported(copy) == intact
+
+
+def test_lost_rows_are_said_by_whoever_reads_them(copy):
+    """Whole lines are gone, and those that are left are intact: only the checkpoint knows how many there were."""
+    lines = (copy / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    (copy / "metrics.jsonl").write_bytes(b"".join(lines[:3] + lines[5:]))
+    line = f"metrics.jsonl: {len(lines) - 2} of {len(lines)} rows are left; nothing can bring the others back"
+    assert as_reported(copy) == f"{copy}: left out: {line}"
+    ended = call("eval.py", f"--workdir={copy}", "--checkpoint=last")
+    assert (ended.code, ended.err) == (0, f"warning: {line}\n")
+    record = next(r for r in read_results(copy / "results.json") if r["checkpoint"] == "last")
+    assert record["repairs"] == [line]
+    assert f"repaired: {line}" in call("train.py", TINY, f"--workdir={copy}").out
+
+
+def test_a_run_of_other_versions_goes_on_and_says_so(copy):
+    """As after an update of a library, or from an accelerator to a CPU."""
+    path = copy / "config.json"
+    record = workdir.read_config(copy)[1]
+    versions = record["versions"] | {"jax": "0.9.0"}
+    path.write_text(json.dumps({**record, "versions": versions, "platform": "gpu", "schema": 1}))
+    shutil.rmtree(copy / "checkpoints" / "12")
+    differences = [("jax 0.9.0", record["versions"]["jax"]), ("schema 1", "3"), ("platform gpu", record["platform"])]
+    ended = call("train.py", TINY, f"--workdir={copy}")
+    assert ended.code == 0
+    lines = [f"begun with {there}, going on with {here}" for there, here in differences]
+    assert [line for line in ended.out.splitlines() if line.startswith("warning: ")] == [f"warning: {x}" for x in lines]
+    lines += [f"trained with {there}, scored with {here}" for there, here in differences]
+    ended = call("eval.py", f"--workdir={copy}")
+    assert (ended.code, ended.err) == (0, "".join(f"warning: {line}\n" for line in lines))
+    (found,) = read_results(copy / "results.json")
+    assert found["repairs"] == lines
+
+
+def test_a_record_says_what_is_needed_to_distrust_it(scored):
+    (record,) = read_results(scored / "results.json")
+    _, run = workdir.read_config(scored)
+    assert record["trained"] == {
+        key: run[key] for key in ("versions", "schema", "git_commit", "devices", "platform", "cores")
+    }
+    assert record["scored"] == record["trained"]
+    assert "repairs" not in record
+    assert len(record["config_sha256"]) == len(record["data_sha256"]) == 64
+    assert (record["padding"], record["policy"]) == ("full", "best validation accuracy")
+    assert record["manifest_sha256"] == ""  # a sample made in memory has none

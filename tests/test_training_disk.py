@@ -1,0 +1,84 @@
+"""A disk that is full, over its quota, read-only or locked while a run uses it: one line, no loss, and on it goes."""
+
+import errno
+import os
+import resource
+
+import pytest
+from commands import TINY, assert_refused, call
+
+from scripts.kill_subjects import differ_runs
+from training import checkpoint, writers
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """A run left alone."""
+    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    assert call("train.py", TINY, f"--workdir={folder}").code == 0
+    return folder
+
+
+def goes_on(folder, undisturbed):
+    """The same command, on a disk that is in order again, ends like a run left alone."""
+    assert call("train.py", TINY, f"--workdir={folder}").code == 0
+    assert differ_runs(undisturbed, folder) == []
+
+
+def refusing(monkeypatch, owner, name, number, calls):
+    """Makes a function raise an error of the operating system from its call `calls` on."""
+    function, counted = getattr(owner, name), [0]
+
+    def refuse(*arguments, **options):
+        counted[0] += 1
+        if counted[0] > calls:
+            raise OSError(number, os.strerror(number))
+        return function(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, refuse)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "calls", "number", "line"),
+    [
+        (writers.MetricsLog, "sync", 1, errno.EIO, "Input/output error"),
+        (writers.os, "fsync", 20, errno.ENOSPC, "No space left on device"),
+        (checkpoint, "write_json", 1, errno.EDQUOT, "Disk quota exceeded"),
+        (checkpoint, "write_atomically", 1, errno.EROFS, "Read-only file system"),
+        (checkpoint.Path, "mkdir", 4, errno.EACCES, "Permission denied"),
+    ],
+)
+def test_what_the_disk_refuses_is_one_line_and_costs_no_older_checkpoint(
+    undisturbed, tmp_path, monkeypatch, owner, name, calls, number, line
+):
+    folder = tmp_path / "run"
+    refusing(monkeypatch, owner, name, number, calls)
+    assert_refused(call("train.py", TINY, f"--workdir={folder}"), line)
+    monkeypatch.undo()
+    assert checkpoint.steps(folder / "checkpoints") in ([], [4])
+    goes_on(folder, undisturbed)
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "cost.json"])
+def test_a_file_that_may_not_grow_is_one_line(undisturbed, tmp_path, name):
+    """The operating system's own refusal: a limit on the size of files, which leaves half a row of metrics."""
+    folder, limits = tmp_path / "run", resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((undisturbed / name).stat().st_size // 2, limits[1]))
+    try:
+        ended = call("train.py", TINY, f"--workdir={folder}")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert_refused(ended, "File too large")
+    goes_on(folder, undisturbed)
+
+
+def test_a_file_that_may_not_be_opened_again_is_one_line(undisturbed, tmp_path, monkeypatch):
+    """Permission lost between two starts; the tests may run as root, who is never refused."""
+    folder = tmp_path / "run"
+    refusing(monkeypatch, checkpoint, "save", errno.ENOSPC, 1)
+    assert_refused(call("train.py", TINY, f"--workdir={folder}"), "No space left on device")
+    monkeypatch.undo()
+    refusing(monkeypatch, checkpoint, "_sha256", errno.EACCES, 0)
+    assert_refused(call("train.py", TINY, f"--workdir={folder}"), "cannot be read: Permission denied")
+    monkeypatch.undo()
+    goes_on(folder, undisturbed)
