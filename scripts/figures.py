@@ -115,7 +115,7 @@ def language_losses(finals: Mapping[str, dict], window: int, path: Path) -> None
     ):
         axis.set_title(title, fontsize=10)
         axis.set_xlabel(label)
-        axis.set_ylim(1.5, 3.0)
+        axis.set_ylim(1.4, 2.8)
         axis.grid(axis="y", color="0.92", linewidth=0.6)
         axis.spines[["top", "right"]].set_visible(False)
     train.set_ylabel("loss / nats per character")
