@@ -25,7 +25,8 @@ HEAD = """# Matrix recurrent units on shakespeare-char
 
 The study of [mikayahlevi/mru-lm](https://github.com/mikayahlevi/mru-lm) at the size of a CPU, with seeds and error
 bars: one mixing layer and four MLPs, width 128, windows of 128, batches of 8, 1,500 updates (1.5 epochs of the one
-million characters), float32; the state of MRU, RotRNN, LRU and S5 is 128 numbers (linear attention: 4,224).
+million characters), float32; the state of MRU, RotRNN, LRU and S5 is 128 numbers (linear attention: 4,224). A model has
+533,248 (mlp) to 598,912 parameters (attention); `train.py --print` says those of a CONFIG.
 [configs/mru_study.py](../../configs/mru_study.py) has all models and the recipe.
 
 `python -m scripts.mru_study`, {machine}, {dates}; every row is also a run of its own:
@@ -33,14 +34,17 @@ million characters), float32; the state of MRU, RotRNN, LRU and S5 is 128 number
 
 Every model had six trials of 500 updates with a seed that is not used again, over its rate and, where it has one, over
 the rate of what makes its recurrence (W_in of an MRU; the spectrum of RotRNN, LRU and S5), as a share of the first.
-Then {seeds} seeds were trained in one program: the same seed means the same initial draws and order of the data.
+Then {seeds} seeds were trained in one program: the same seed means the same order of the data and, among models of one
+family, the same initial draws of what they share.
 
 ![train and validation loss, loss by position](../figures/mru_study.png)
 
 Validation loss in nats per character over the whole split (111,539 targets, windows of 128, each started fresh), mean ±
-standard deviation over seeds. *best*: the lowest of the eleven evaluations of each seed, an optimistic number.
-*carried*: the state goes on from window to window (attention: windows that overlap by half). *4T*: windows of 512.
-*against mlp*: mean of the paired differences with its 95 % interval (t, over seeds).
+standard deviation over seeds. *best*: the lowest of the eleven evaluations of each seed, an optimistic number, and the
+mean of their updates. *carried*: the state goes on from window to window (attention: windows that overlap by half),
+seeds whose loss is finite; most MRU lose their state beyond the trained length. *4T*: windows of 512, mean over seeds.
+*against mlp*: mean of the paired differences with its 95 % interval (t, over seeds). In the figure *training* is the
+mean loss of the 50 batches before; what leaves a panel is above 2.8.
 """
 
 
@@ -124,14 +128,22 @@ def _spiking(found: dict[str, Record]) -> str:
     counts = {model: spikes(model) for model in ("mru_identity", *STABILISED)}
     still = [model.removeprefix("mru_") for model in STABILISED if max(counts[model]) > 0]
     if max(counts["mru_identity"]) == 0:
-        verdict = "**Not decided**: identity has no spikes at this size"
+        verdict = "**Not decided**: identity has no spikes in 500 updates at this size"
     else:
         verdict = f"**Does not hold** of {', '.join(still)}" if still else "**Holds**"
     shown = ", ".join(f"{model.removeprefix('mru_')} {_counts(values)}" for model, values in counts.items())
     return (
         f"1. *Every stabilised variant removes the loss spikes of identity.* {verdict}. With W_in at the full rate, "
-        f"spikes per 1,000 updates of each seed: {shown}. The author's scaling of W_in: last table."
+        f"spikes per 1,000 updates of each seed: {shown}. The next table has what they had learned by then, and the "
+        f"author's scaling of W_in. In the final runs, {_final_spikes(found)}."
     )
+
+
+def _final_spikes(found: dict[str, Record]) -> str:
+    ends = [seed for record in found.values() for seed in record["final"]["seeds"].values()]
+    spiked = sum((seed["spikes_per_1000"] or 0) > 0 for seed in ends)
+    lost = sum(seed["nonfinite_step"] is not None for seed in ends)
+    return f"{spiked} of {len(ends)} seeds of all models had a spike and {lost} a value that was not finite"
 
 
 def _counts(values: Sequence[float]) -> str:
@@ -142,8 +154,9 @@ def _determinant(found: dict[str, Record]) -> str:
     mean, half = paired(found["mru_determinant"], found["mru_identity"])
     control, spread = paired(found["mru_identity_normalised"], found["mru_identity"])
     return (
-        f"2. *determinant is worse than the unscaled identity, whose decay is a shortcut.* {_verdict(mean, half)}: "
-        f"determinant - identity {_signed(mean, half)}. Control: identity with a normalised output, which has no use "
+        f"2. *determinant is worse than the unscaled identity, whose decay is a shortcut.* Worse: "
+        f"{_verdict(mean, half)}, determinant - identity {_signed(mean, half)}. A shortcut, without which identity "
+        f"would be worse: {_verdict(control, spread)}, identity with a normalised output, which has no use "
         f"for a decay, - identity {_signed(control, spread)}. A determinant with a learned scalar was not run."
     )
 
@@ -163,11 +176,12 @@ def _context(found: dict[str, Record]) -> str:
     below = all(mean + half < 0.5 for mean, half in shares.values())
     verdict = "**Holds**" if below else "**Does not hold**" if above else "**Not decided**"
     shown = ", ".join(f"{model.removeprefix('mru_')} {mean:.2f} ± {half:.2f}" for model, (mean, half) in shares.items())
-    agree = _signed(*paired(found[ORTHOGONAL[0]], found[ORTHOGONAL[1]]))
+    difference = paired(found[ORTHOGONAL[0]], found[ORTHOGONAL[1]])
+    agree = "no difference seen" if abs(difference[0]) <= difference[1] else "they differ"
     return (
         f"3. *Orthogonal variants mostly fail to use context: closer to the MLP than to qr_cayley.* {verdict}: share "
         f"of qr_cayley's gain over the MLP (below one half would be closer to the MLP): {shown}. Cayley - exponential "
-        f"{agree}."
+        f"{_signed(*difference)}: {agree}."
     )
 
 
@@ -186,22 +200,30 @@ def _shears(found: dict[str, Record]) -> str:
     mean, half = paired(found["mru_ldu"], found[best])
     return (
         f"4. *Shears matter: qr and ldu are better than orthogonal; ldu is the best.* "
-        f"{verdict} for shears: the weakest of the six pairs is "
+        f"{verdict} for shears: of the six pairs the one whose interval comes nearest to 0 is "
         f"{worst[0][0].removeprefix('mru_')} - {worst[0][1].removeprefix('mru_')} {_signed(*worst[1])}. "
         f"ldu the best: {_verdict(mean, half, sign=-1)}: ldu - {best.removeprefix('mru_')}, the best of the "
-        f"others (chosen on the same seeds), {_signed(mean, half)}."
+        f"others (chosen on the same seeds), {_signed(mean, half)}. Other numbers and orders of heads were not run."
     )
 
 
 def _transformers(found: dict[str, Record]) -> str:
-    best = min((m for m in found if m.startswith("mru_")), key=lambda m: statistics.fmean(losses(found[m]).values()))
-    shown = ", ".join(
-        f"{model} {_signed(*paired(found[best], found[model]))}"
-        for model in ("attention_rope", "attention_none", "attention_xpos_512", *_LINEAR)
+    transformers = ("attention_rope", "attention_none", "attention_xpos_512", *_LINEAR)
+    normalised = [model for model in found if model == "mru_identity_normalised"]
+    variants = [model for model in found if model in (*STABILISED, "mru_identity")]
+    best = min(variants, key=lambda model: statistics.fmean(losses(found[model]).values()))
+    shown = "; ".join(
+        f"{model.removeprefix('mru_')} - "
+        + ", ".join(f"{other} {_signed(*paired(found[model], found[other]))}" for other in transformers)
+        for model in (best, *normalised)
     )
+    positions = _signed(*paired(found["linear_attention_none"], found["linear_attention_rope"]))
+    decay = _signed(*paired(found["attention_none"], found["attention_xpos_512"]))
     return (
-        f"6. *The linear transformer as one more baseline; positions.* The best MRU here, "
-        f"{best.removeprefix('mru_')}, minus each transformer: {shown}."
+        f"6. *The linear transformer as one more baseline; positions.* The best of the seven variants (chosen on the "
+        f"same seeds), and the control of claim 2: {shown}. Linear attention without - with RoPE {positions}; "
+        f"attention without - with xpos_512 {decay}.\n"
+        f"- Claims 5 and 7 need the published sizes: **Not decided**."
     )
 
 
@@ -233,8 +255,10 @@ def _spikes(found: dict[str, Record]) -> list[str]:
         "## How smoothly the variants train",
         "",
         "W_in at the full rate of 1e-3, 500 updates, three seeds; *author*: his scaling of W_in, which also clips each",
-        "group of parameters by itself. Spikes per 1,000 updates, largest gradient norm over its running median, seeds",
-        "that met a value that was not finite, loss.",
+        "group of parameters by itself. Spikes per 1,000 updates (a loss of more than half a nat, and more than six",
+        "robust deviations, above the median of the 100 updates before), largest gradient norm over its running",
+        "median, seeds that met a value that was not finite, loss. A variant that ends where an MLP does at that rate",
+        "has not used its context yet, so that it had little to spike with.",
         "",
         "| variant | spikes | peak | not finite | loss | author: spikes | peak | not finite | loss |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -259,7 +283,8 @@ def _search(found: dict[str, Record]) -> list[str]:
     lines = [
         "## The search",
         "",
-        "Validation loss after 500 updates (seed 100) by rate / share; the lowest was chosen.",
+        "Validation loss after 500 updates (seed 100) by rate / share; the lowest was chosen, on one seed, so that",
+        f"pairs also differ in their rates. At the edge of what was tried: {_edges(found)}.",
         "",
     ]
     lines += ["| model | trials | CONFIG of the final run |", "|---|---|---|"]
@@ -268,6 +293,21 @@ def _search(found: dict[str, Record]) -> list[str]:
         trials = ", ".join(_trial(trial, best) for trial in record["trials"])
         lines.append(f"| {model} | {trials} | `{record['final']['argument']}` |")
     return lines
+
+
+def _edges(found: dict[str, Record]) -> str:
+    """The models whose best rate, or share at that rate, is the highest or the lowest that was tried."""
+    names = []
+    for model, record in found.items():
+        trials = [trial for trial in record["trials"] if trial["loss"] is not None]
+        if not trials:
+            continue
+        best = min(trials, key=lambda trial: trial["loss"])
+        shares = {trial["share"] for trial in trials if trial["lr"] == best["lr"]}
+        rates = {trial["lr"] for trial in trials}
+        if best["lr"] in (min(rates), max(rates)) or (len(shares) > 1 and best["share"] in (min(shares), max(shares))):
+            names.append(model)
+    return ", ".join(names) or "none"
 
 
 def _trial(trial: Record, best: float | None) -> str:

@@ -102,7 +102,11 @@ def test_differences_are_paired_by_seed():
 def test_claims_hold_where_the_numbers_say_so():
     page = mru_report.report(records())
     assert "1. *Every stabilised variant removes the loss spikes of identity.* **Not decided**" in page
-    assert "shortcut.* **Holds**: determinant - identity +0.100 ± 0.000" in page
+    assert "shortcut.* Worse: **Holds**, determinant - identity +0.100 ± 0.000" in page
+    ends = len(ENDS) * len(SEEDS)
+    assert f"In the final runs, 0 of {ends} seeds of all models had a spike and 0 a value that was not finite" in page
+    assert "(chosen on the same seeds), and the control of claim 2: identity - attention_rope " in claim(page, "6.")
+    assert f"At the edge of what was tried: {', '.join(ENDS)}." in page  # one rate of two was finite
     assert "closer to the MLP than to qr_cayley.* **Holds**" in page
     assert "orthogonal_cayley 0.25 ± " in claim(page, "3.")
     assert "**Holds** for shears" in claim(page, "4.")
@@ -118,7 +122,7 @@ def test_claims_fail_where_the_numbers_say_so():
     page = mru_report.report(
         records(mru_orthogonal_cayley=2.27, mru_orthogonal_expm=2.2, mru_determinant=2.1, mlp=2.6, attention_none=1.9)
     )
-    assert "shortcut.* **Does not hold**" in page
+    assert "shortcut.* Worse: **Does not hold**" in page
     assert "qr_cayley.* **Does not hold**" in claim(page, "3.")
     assert "**Not in every pair** for shears" in claim(page, "4.")
     assert "RoPE beats no positions.* **Does not hold**" in page
@@ -127,7 +131,7 @@ def test_claims_fail_where_the_numbers_say_so():
 
 def test_noise_decides_nothing():
     page = mru_report.report(records(mru_determinant=[2.0, 2.2, 2.5]))
-    assert "shortcut.* **Not decided**" in page
+    assert "shortcut.* Worse: **Not decided**" in page
 
 
 @pytest.mark.parametrize(("others", "verdict"), [(0.0, "**Holds**"), (2.0, "**Does not hold**")])
@@ -143,7 +147,7 @@ def test_a_seed_that_did_not_stay_finite_is_shown():
     found = [r if r["model"] != "mru_identity" else record("mru_identity", [2.0, None, 2.1]) for r in records()]
     page = mru_report.report(found)
     assert claim(page, "| mru_identity |").startswith("| mru_identity | 2.050 ± 0.071 of 2 seeds")
-    assert "shortcut.* **Not decided**: determinant - identity (not finite in a seed)" in page
+    assert "shortcut.* Worse: **Not decided**, determinant - identity (not finite in a seed)" in page
     assert claim(page, "| identity |").split(" | ")[:4] == ["| identity", "0.0", "3", "1"]
 
 
