@@ -66,14 +66,14 @@ def as_scored(folder):
 def test_a_flipped_bit_is_seen_or_changes_nothing(copy, name, read):
     rng, intact, path = random.Random(name), read(copy), copy / name
     content, seen = path.read_bytes(), 0
-    for _ in range(60):
+    for _ in range(20):
         damaged = bytearray(content)
         damaged[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
         path.write_bytes(damaged)
         found = read(copy)
         seen += found != intact
         assert found == intact or name in found
-    assert seen > (0 if read is as_scored and name == "metrics.jsonl" else 50) - 1
+    assert seen >= (0 if read is as_scored and name == "metrics.jsonl" else 15)
 
 
 @pytest.mark.parametrize("name", FILES)
