@@ -28,6 +28,10 @@ def pytest_configure(config):
         os.environ["XLA_FLAGS"] = f"{flags} {QUICK}".strip()  # read when the first array is made
 
 
+collect_ignore = [] if os.environ.get("LINREC_FAULTS") else ["test_honest_determinism.py", "test_honest_metrics.py"]
+"""Every layer and every kind of task compiled anew: `make faults`."""
+
+
 @pytest.fixture
 def x64():
     """Float64 for one test."""
