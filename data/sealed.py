@@ -21,7 +21,7 @@ def unsealed(record: dict[str, Any]) -> dict[str, Any]:
       ValueError: it is not what was sealed.
     """
     rest = _rest(record)
-    if record.get(SEAL, _digest(rest)) != _digest(rest):
+    if SEAL in record and record[SEAL] != _digest(rest):
         raise ValueError(f"it was altered after it was written: its {SEAL} does not match")
     return rest
 

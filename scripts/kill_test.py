@@ -13,7 +13,6 @@ metrics.jsonl in every field but ``seconds`` and its check.
 Exit code 0: all ended alike. 1: one did not, and the folders are kept. 2: a wrong flag.
 """
 
-import argparse
 import os
 import random
 import shutil
@@ -29,6 +28,7 @@ from functools import partial
 from pathlib import Path
 
 from scripts import kill_subjects
+from scripts.arguments import Parser, positive
 from scripts.kill_subjects import Before, Subject, newest, read
 
 REPOSITORY = Path(__file__).parents[1]
@@ -195,9 +195,11 @@ def cache_folder(workdir: Path) -> Path:
 
 def main(arguments: list[str]) -> int:
     """Returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m scripts.kill_test", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--kills", type=int, default=30, help="how many at random moments of training (default 30)")
-    parser.add_argument("--each", type=int, default=3, help="how many in each phase of each command (default 3)")
+    parser = Parser("kill_test", __doc__)
+    parser.add_argument(
+        "--kills", type=positive, default=30, help="at random moments of training (default 30)"
+    )
+    parser.add_argument("--each", type=positive, default=3, help="in each phase of each command (default 3)")
     parser.add_argument("--seed", type=int, default=0, help="of the moments (default 0)")
     flags = parser.parse_args(arguments)
     folder = Path(tempfile.mkdtemp(prefix="linrec-kill-test-"))

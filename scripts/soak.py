@@ -47,6 +47,8 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser("soak", __doc__)
     parser.add_argument("--steps", type=positive, default=50_000, metavar="N", help="updates (default 50,000)")
     steps = parser.parse_args(argv[1:]).steps
+    if steps < SAMPLES:
+        parser.error(f"--steps={steps}: at least {SAMPLES} are needed, a sample each")
     with tempfile.TemporaryDirectory(prefix="linrec-soak-") as folder:
         samples = soak(steps, Path(folder) / "run")
     grown = growth(samples)

@@ -31,6 +31,12 @@ def test_growth_beyond_a_limit_is_seen(monkeypatch, capsys, grown, ended):
     assert ("1.0000" in lines[0], "1.0000" in lines[1]) == ("leak" not in grown, "file" not in grown)
 
 
+def test_a_soak_without_samples_is_refused(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        soak.main(["", "--steps=99"])
+    assert capsys.readouterr().err == "error: --steps=99: at least 100 are needed, a sample each (--help explains)\n"
+
+
 def test_a_short_soak(tmp_path, monkeypatch):
     monkeypatch.setattr(soak, "EVENTS", 4)
     found = soak.soak(100, tmp_path / "run")

@@ -181,6 +181,13 @@ def test_a_run_that_fails_by_itself_is_not_a_difference_but_an_error(tmp_path):
         list(kill_test.until_it_ends(subject, tmp_path / "run", []))
 
 
+@pytest.mark.parametrize("flag", ["--kills=-3", "--each=0", "--kills=x"])
+def test_counts_that_are_none_are_refused(capsys, flag):
+    with pytest.raises(SystemExit, match="2"):
+        kill_test.main([flag])
+    assert capsys.readouterr().err.startswith(f"error: argument {flag.partition('=')[0]}: ")
+
+
 def test_the_command_says_pass_or_fail(tmp_path, monkeypatch, capsys):
     found: list[str] = []
     monkeypatch.setattr(kill_test.tempfile, "mkdtemp", lambda prefix: str(tmp_path / "runs"))

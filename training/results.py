@@ -99,7 +99,7 @@ def score(workdir: Path, data_dir: Path, split: str, which: str, reading: Readin
     if "init_from" in run:
         record["init_from"] = run["init_from"]
     lost = damage(workdir / METRICS, restored.step, restored.meta.get("rows"))
-    versions = [f"trained with {there}, scored with {here}" for there, here in other_versions(run)]
+    versions = [f"trained with {before}, scored with {now}" for before, now in other_versions(run, here)]
     if repairs := dict.fromkeys([*restored.meta["repairs"], *restored.repairs, *lost, *versions]):
         record["repairs"] = list(repairs)
     others = [other for other in read_results(workdir / RESULTS) if _key(other) != _key(record)]

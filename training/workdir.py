@@ -53,7 +53,7 @@ def claim(workdir: Path, config: ExperimentConfig, facts: dict[str, Any]) -> lis
     before = record["cores"], len(record["devices"]), record["config"].get("mesh", mesh)
     now = cores(), jax.device_count(), mesh
     return [
-        *(f"begun with {there}, going on with {here}" for there, here in other_versions(record)),
+        *(f"begun with {there}, going on with {here}" for there, here in other_versions(record, environment())),
         *(
             f"begun on {there} {what}, going on with {here}: the last bits will differ"
             for what, there, here in zip(("cores", "devices", "as mesh"), before, now, strict=True)
@@ -62,9 +62,9 @@ def claim(workdir: Path, config: ExperimentConfig, facts: dict[str, Any]) -> lis
     ]
 
 
-def other_versions(record: dict[str, Any]) -> list[tuple[str, str]]:
-    """What a run of that config.json was begun with, and what is here instead: libraries, code, platform, schema."""
-    here = environment()
+def other_versions(record: dict[str, Any], here: dict[str, Any]) -> list[tuple[str, str]]:
+    """What a run of that config.json was begun with, and what is `here` (`environment`) instead: libraries, code,
+    platform, schema."""
     now = here["versions"] | {key: here[key] for key in ORIGIN}
     before = record["versions"] | {key: record[key] for key in ORIGIN}
     return [(f"{name} {before[name]}", str(now[name])) for name in now if now[name] != before.get(name, now[name])]
