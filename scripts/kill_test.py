@@ -196,9 +196,7 @@ def cache_folder(workdir: Path) -> Path:
 def main(arguments: list[str]) -> int:
     """Returns the exit code."""
     parser = Parser("kill_test", __doc__)
-    parser.add_argument(
-        "--kills", type=positive, default=30, help="at random moments of training (default 30)"
-    )
+    parser.add_argument("--kills", type=positive, default=30, help="at random moments of training (default 30)")
     parser.add_argument("--each", type=positive, default=3, help="in each phase of each command (default 3)")
     parser.add_argument("--seed", type=int, default=0, help="of the moments (default 0)")
     flags = parser.parse_args(arguments)
