@@ -43,4 +43,4 @@ bench: $(READY)
 faults: $(READY)
 	$(RUN) -m scripts.kill_test
 	$(RUN) -m scripts.soak
-	LINREC_FAULTS=1 $(RUN) -m pytest -n 2 --dist worksteal tests/test_fuzz_*.py tests/test_honest_*.py
+	LINREC_FAULTS=1 LINREC_TEST_ALL=1 $(RUN) -m pytest -n 2 --dist worksteal tests/test_fuzz_*.py tests/test_honest_*.py

@@ -34,6 +34,8 @@ def _refuse(constant: str) -> NoReturn:
 def _is_deep(value: Any) -> bool:
     level = [value]
     for _ in range(DEEPEST + 1):
-        inner = [v.values() if isinstance(v, dict) else v for v in level if isinstance(v, dict | list)]
-        level = [value for values in inner for value in values]
-    return bool(level)
+        nested = [v for v in level if isinstance(v, dict | list)]
+        if not nested:
+            return False
+        level = [inner for v in nested for inner in (v.values() if isinstance(v, dict) else v)]
+    return True

@@ -36,8 +36,8 @@ POLL_SECONDS = 0.002
 TRIES = 40
 """Aimed starts at most, for each phase; one may miss what lasts for milliseconds."""
 
-Due = Callable[[float, str], bool]
-"""Whether to kill now, given the seconds since the start and the phase."""
+Due = Callable[[float, Callable[[], str]], bool]
+"""Whether to kill now, given the seconds since the start and what tells the phase, which takes time."""
 
 
 @dataclass(frozen=True)
@@ -106,12 +106,12 @@ def check(subject: Subject, folder: Path, kills: int, each: int, seed: int, say:
     return differences
 
 
-def _elapsed(moment: float, seconds: float, _: str) -> bool:
+def _elapsed(moment: float, seconds: float, _: Callable[[], str]) -> bool:
     return seconds >= moment
 
 
-def _in_phase(wanted: str, _: float, phase: str) -> bool:
-    return phase == wanted
+def _in_phase(wanted: str, _: float, phase: Callable[[], str]) -> bool:
+    return phase() == wanted
 
 
 def _chained(first: Due, rest: Iterator[Due]) -> Iterator[Due]:
@@ -172,7 +172,7 @@ def _start(subject: Subject, workdir: Path, before: Before, due: Due | None) -> 
         )
         try:
             while due is not None and child.poll() is None:
-                if due(time.monotonic() - begun, subject.during(workdir, before)):
+                if due(time.monotonic() - begun, partial(subject.during, workdir, before)):
                     break
                 time.sleep(POLL_SECONDS)
             if due is None:

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data import strict_json
-from training.files import time_text
+from training.files import read_sealed, time_text
 from training.folders import CONFIG, LOCK, METRICS
 from training.writers import Follower
 
@@ -58,7 +57,7 @@ class Watched:
     def look(self) -> None:
         """Raises OSError, KeyError, TypeError or ValueError for files that are not those of a run, or just going."""
         if self._sizes is None:
-            self._sizes = _sizes(strict_json.parse((self.folder / CONFIG).read_bytes()))
+            self._sizes = _sizes(read_sealed(self.folder / CONFIG))
         for afresh, rows in self._follower.batches():
             if afresh:
                 self._forget()

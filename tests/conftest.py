@@ -28,8 +28,8 @@ def pytest_configure(config):
         os.environ["XLA_FLAGS"] = f"{flags} {QUICK}".strip()  # read when the first array is made
 
 
-collect_ignore = [] if os.environ.get("LINREC_FAULTS") else ["test_honest_determinism.py", "test_honest_metrics.py"]
-"""Every layer and every kind of task compiled anew: `make faults`."""
+collect_ignore = ["test_honest_determinism.py", "test_honest_metrics.py"] * (not os.environ.get("LINREC_TEST_ALL"))
+"""Every layer and every kind of task compiled anew: `make test-all` and `make faults`."""
 
 
 @pytest.fixture

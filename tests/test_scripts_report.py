@@ -231,7 +231,7 @@ def test_damaged_lines_are_said(tmp_path):
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"step": 3, bro\n')
     (said,) = read_runs([tmp_path])[1]
-    assert f"{run}: left out: metrics.jsonl: dropped 1 damaged line(s)" in said
+    assert f"{run}: metrics.jsonl: dropped 1 damaged line(s)" in said
 
 
 def of(folder, argument, **changes):

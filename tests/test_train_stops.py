@@ -160,8 +160,14 @@ def test_a_run_without_an_incident_or_with_a_damaged_one_has_nothing_to_replay(c
     with pytest.raises(ConfigError, match="has no checkpoint of step 3 or later in which seed 1 is held"):
         replay(copy, copy)
     path = copy / "nonfinite" / "seed-1-step-3.json"
-    path.write_text(path.read_text().replace('"step": 3', '"step": 4'))
+    written = path.read_text()
+    path.write_text(written.replace('"step": 3', '"step": 4'))
     with pytest.raises(ConfigError, match=r"seed-1-step-3.json is damaged \(it was altered after it was written"):
+        replay(copy, copy)
+    record = json.loads(written)
+    del record["sha256"]
+    path.write_text(json.dumps(record | {"records": [-1]}))
+    with pytest.raises(ConfigError, match=r"seed-1-step-3.json is damaged \(it has no sha256"):
         replay(copy, copy)
 
 

@@ -92,7 +92,7 @@ def test_lost_rows_are_said_by_whoever_reads_them(copy):
     lines = (copy / "metrics.jsonl").read_bytes().splitlines(keepends=True)
     (copy / "metrics.jsonl").write_bytes(b"".join(lines[:3] + lines[5:]))
     line = f"metrics.jsonl: {len(lines) - 2} of {len(lines)} rows are left; nothing can bring the others back"
-    assert as_reported(copy) == f"{copy}: left out: {line}"
+    assert as_reported(copy) == f"{copy}: {line}"
     ended = call("eval.py", f"--workdir={copy}", "--checkpoint=last")
     assert (ended.code, ended.err) == (0, f"warning: {line}\n")
     record = next(r for r in read_results(copy / "results.json") if r["checkpoint"] == "last")

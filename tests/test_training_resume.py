@@ -5,6 +5,7 @@ import io
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -25,14 +26,14 @@ def test_three_kills_change_nothing(tmp_path):
     assert list(kill_test.until_it_ends(train, alone, [])) == []
     shutil.copytree(kill_test.cache_folder(alone), kill_test.cache_folder(killed))
 
-    def compiling(_: float, phase: str) -> bool:
-        return phase == "compile"
+    def compiling(_: float, phase: Callable[[], str]) -> bool:
+        return phase() == "compile"
 
-    def saving(_: float, phase: str) -> bool:
-        return phase == "save" and len(checkpoint.steps(killed / "checkpoints")) > 0
+    def saving(_: float, phase: Callable[[], str]) -> bool:
+        return phase() == "save" and len(checkpoint.steps(killed / "checkpoints")) > 0
 
-    def beyond_step_40(_: float, phase: str) -> bool:
-        return phase == "step" and b'"step": 42' in (killed / "metrics.jsonl").read_bytes()
+    def beyond_step_40(_: float, phase: Callable[[], str]) -> bool:
+        return phase() == "step" and b'"step": 42' in (killed / "metrics.jsonl").read_bytes()
 
     kills = list(kill_test.until_it_ends(train, killed, [compiling, saving, beyond_step_40]))
     first, second, third = (kill.step for kill in kills)
@@ -163,10 +164,10 @@ def with_code(code: str) -> Subject:
 def test_a_run_is_killed_at_each_moment_and_then_left_to_end(tmp_path):
     log = tmp_path / "run" / "train.log"
 
-    def begun(_: float, __: str) -> bool:
+    def begun(_: float, __: object) -> bool:
         return log.exists() and log.read_text().endswith("start\n")
 
-    def begun_again(seconds: float, _: str) -> bool:
+    def begun_again(seconds: float, _: object) -> bool:
         return seconds > 0.5 and len(log.read_text().splitlines()) == 2
 
     kills = list(kill_test.until_it_ends(with_code(COUNTS_ITS_STARTS), tmp_path / "run", [begun, begun_again]))

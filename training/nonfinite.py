@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from data import strict_json
+from data.sealed import SEAL
 from training.checkpoint import by_path
 from training.errors import ConfigError
 from training.files import read_sealed, write_sealed
@@ -53,6 +55,8 @@ def read(workdir: Path) -> list[Incident]:
     found = []
     for path in (workdir / FOLDER).glob("seed-*-step-*.json"):
         try:
+            if SEAL not in strict_json.parse(path.read_bytes()):
+                raise ValueError(f"it has no {SEAL}")
             found.append(Incident(**read_sealed(path)))
         except (OSError, ValueError, TypeError) as error:
             raise ConfigError(f"{path} is damaged ({error}): put back a copy, or remove it") from error

@@ -78,7 +78,7 @@ def alone(workdir: Path) -> Iterator[None]:
     """
     try:
         workdir.mkdir(parents=True, exist_ok=True)
-        file = (workdir / LOCK).open("a+", encoding="utf-8")
+        file = (workdir / LOCK).open("a+", encoding="utf-8", errors="replace")
     except OSError as error:
         raise ConfigError(f"cannot write to workdir {workdir}: {error.strerror}") from error
     with file:

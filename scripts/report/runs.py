@@ -1,5 +1,6 @@
 """The folders of runs, read without jax."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +58,7 @@ def read_runs(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
     for path in dict.fromkeys(path for folder in folders for path in _found(folder)):
         try:
             runs.append(_read(path))
-            left_out += [f"{path}: left out: {line}" for line in damage(path / METRICS, *_saved(path))]
+            left_out += [f"{path}: {line}" for line in damage(path / METRICS, *_saved(path))]
         except (ConfigError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             left_out.append(f"{path}: left out: {_why(error)}")
     if not runs:
@@ -100,11 +101,13 @@ def _sealed(path: Path) -> dict[str, Any]:
 
 def _saved(folder: Path) -> tuple[int, int | None]:
     """The step of the newest checkpoint, and how many rows there were then, if that is known."""
-    saved = [path for path in (folder / CHECKPOINTS).glob("*/meta.json") if path.parent.name.isdigit()]
-    if not saved:
+    steps = [int(path.name) for path in (folder / CHECKPOINTS).glob("*") if re.fullmatch("[0-9]{1,15}", path.name)]
+    try:
+        newest = max(steps)
+        record = strict_json.parse((folder / CHECKPOINTS / str(newest) / "meta.json").read_bytes())
+        return newest, record["meta"].get("rows")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # none, or damaged: a report reads nothing else
         return 0, None
-    newest = max(saved, key=lambda path: int(path.parent.name))
-    return int(newest.parent.name), strict_json.parse(newest.read_bytes())["meta"].get("rows")
 
 
 def _records(path: Path) -> list[Row]:

@@ -4,6 +4,7 @@ A shape is a type, or several in a tuple; a list with the shape of its elements;
 be missing and `...` stands for every key; a function that says what it expects of a value, "" if it is so; or Null.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -58,8 +59,9 @@ def positive(value: Any) -> str:
 
 
 def number(value: Any) -> str:
-    kinds = isinstance(value, int | float) and not isinstance(value, bool)
-    return "" if kinds and abs(value) < LARGEST else "a number"
+    if isinstance(value, float):
+        return "" if math.isfinite(value) else "a finite number"
+    return "" if type(value) is int and abs(value) < LARGEST else "a number"
 
 
 def share(value: Any) -> str:
