@@ -2,11 +2,13 @@
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from training import checkpoint
-from training.config import ExperimentConfig
+from training.config import SCHEMA, ExperimentConfig, from_config_dict
 from training.errors import NonFiniteError
 from training.reading import PLAIN, Reading
 from training.results import Record, find_record, read_results
@@ -50,6 +52,14 @@ def is_trained(config: ExperimentConfig, folder: Path) -> bool:
     """Whether nothing is left to do but to score. Raises ConfigError for damaged records."""
     last = folder / CHECKPOINTS / str(config.train.steps) / checkpoint.MANIFEST
     return last.exists() or bool(records_of_the_end(config, folder))
+
+
+def is_of(kept: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    """Whether a config that was kept, nested, is this one; options that it does not know have their defaults.
+
+    Raises ConfigError for one that cannot be read.
+    """
+    return replace(from_config_dict(kept), schema=SCHEMA) == from_config_dict(config)
 
 
 def _of_the_end(record: Record, config: ExperimentConfig) -> bool:

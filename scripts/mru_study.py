@@ -16,7 +16,6 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,12 +24,12 @@ import numpy as np
 from configs import mru_study
 from scripts import prepare_data
 from scripts.arguments import Parser, some_of
-from scripts.cells import scored
+from scripts.cells import is_of, scored
 from scripts.mru_report import FIGURE, Record, draw, report
 from scripts.progress import Progress
 from scripts.workers import machine, run_all, take_one_core
 from training import cli
-from training.config import SCHEMA, ExperimentConfig, from_config_dict, to_plain
+from training.config import ExperimentConfig, from_config_dict, to_plain
 from training.describe import warn_unused_gpu
 from training.errors import ConfigError
 from training.files import write_atomically, write_json
@@ -127,11 +126,8 @@ def _recorded() -> dict[str, Record]:
 
 
 def _is_present(record: Record) -> bool:
-    """Whether a record has the present config of its final run; options that it does not know have their defaults."""
-    config = from_config_dict(record["config"])
-    return replace(config, schema=SCHEMA) == from_config_dict(
-        mru_study.get_config(record["final"]["argument"]).to_dict()
-    )
+    """Whether a record has the present config of its final run."""
+    return is_of(record["config"], mru_study.get_config(record["final"]["argument"]).to_dict())
 
 
 def _write(records: dict[str, Record]) -> None:

@@ -1,0 +1,141 @@
+"""What docs/studies/stability.json keeps of each cell of configs/stability.py: its curves, in four digits."""
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from configs import stability
+from configs.argument import parse_argument
+from data import strict_json
+from scripts.cells import is_of
+from scripts.report.runs import Row, Run
+from scripts.report.stability import of_layers
+from scripts.report.statistics import geometric
+from scripts.sweep_plan import read_list
+from scripts.workers import machine
+from training.errors import ConfigError
+from training.files import write_atomically
+
+RECORDS = Path("docs/studies/stability.json")
+CELLS = Path("configs/stability_cells.txt")
+
+Record = dict[str, Any]
+"""One cell: see `condensed`. Curves stand by seed, as JSON has it: a text."""
+
+
+def _largest(values: Sequence[float]) -> float:
+    return max(values, default=math.nan)
+
+
+PROBES: dict[str, tuple[str, Callable[[Sequence[float]], float]]] = {
+    "energy": ("energy", geometric),
+    "median": ("energy_median", geometric),
+    "gain": ("gain", geometric),
+    "gain_max": ("gain_max", _largest),
+    "gain_error": ("gain", lambda gains: _largest([abs(gain - 1) for gain in gains])),
+    "align": ("align", geometric),
+    "temporal": ("temporal", geometric),
+}
+"""What is kept of a probe: a quantity of the layers (`scripts.report.stability`), and how it becomes one number."""
+OVER_TIME = ("energy", "white", "coloured")
+
+
+class Key(NamedTuple):
+    """What tells cells apart."""
+
+    layer: str
+    depth: int = 4
+    rate: str = "small"
+    task: str = "listops"
+    updates: int = stability.UPDATES["listops"]
+
+
+def key_of(cell: str) -> Key:
+    """Raises ValueError if the text is none of a cell."""
+    keys = parse_argument(cell, stability.KEYS)
+    updates = keys.get("updates", stability.UPDATES[keys["task"]])
+    return Key(keys["layer"], keys["depth"], keys["rate"], keys["task"], updates)
+
+
+def every_key() -> list[Key]:
+    """Those of the study."""
+    cells = read_list(CELLS)
+    return [key_of(",".join(f"{name}={value}" for name, value in cell.items())) for cell in cells]
+
+
+def condensed(run: Run) -> Record | None:
+    """The record of a run; None if it is not finished and scored.
+
+    steps, layers (seed -> probe -> layer: energies), probes (of `PROBES`: seed -> probe), times, over_time (start or
+    end -> of `OVER_TIME`: seed -> time, means over layers), accuracy (of the best checkpoints: seed -> share).
+    Raises ConfigError if the config is not that of the cell that the folder is named after.
+    """
+    cell = run.folder.name
+    if not _is_present(cell, run.config):
+        raise ConfigError(f"{run.folder}: expected a run of configs/stability.py in a folder named after its cell")
+    scored = [r for r in run.results if r["checkpoint"] == "best" and r["updates"] == run.config["train"]["steps"]]
+    if not scored:
+        return None
+    rows = {str(seed): [row for row in run.probes if row["seed"] == seed] for seed in run.config["seeds"]}
+    return {
+        "cell": cell,
+        "steps": [row["step"] for row in rows[next(iter(rows))]],
+        "layers": {seed: [[_short(e) for e in of_layers(row).values()] for row in own] for seed, own in rows.items()},
+        "probes": {
+            name: {seed: [_short(over([*of_layers(row, of).values()])) for row in own] for seed, own in rows.items()}
+            for name, (of, over) in PROBES.items()
+        },
+        "times": run.facts["probe_times"],
+        "over_time": {
+            when: {of: {seed: _over_time(own[place], of) for seed, own in rows.items()} for of in OVER_TIME}
+            for when, place in (("start", 0), ("end", -1))
+        },
+        "accuracy": {seed: values["accuracy"] for seed, values in scored[0]["seeds"].items()},
+        "guesses": scored[0].get("baselines") or {},
+        "seconds": max(row["seconds"] for row in run.training),
+        "commit": run.facts["git_commit"],
+        "machine": machine(),
+        "date": time.strftime("%Y-%m-%d"),
+        "config": run.config,
+    }
+
+
+def _over_time(row: Row, quantity: str) -> list[float | None]:
+    """Geometric means over layers."""
+    return [_short(geometric(values)) for values in zip(*of_layers(row, f"state_{quantity}_t").values(), strict=True)]
+
+
+def _short(value: float) -> float | None:
+    return float(f"{value:.4g}") if math.isfinite(value) else None
+
+
+def _is_present(cell: str, config: Any) -> bool:
+    try:
+        return is_of(config, stability.get_config(cell).to_dict())
+    except ValueError:  # no cell of this study
+        return False
+
+
+def recorded() -> dict[Key, Record]:
+    """The records of those cells that were run before with the present config.
+
+    Raises ConfigError for a damaged file.
+    """
+    try:
+        found = strict_json.parse(RECORDS.read_bytes()) if RECORDS.exists() else []
+        kept = {key_of(record["cell"]): record for record in found if _is_present(record["cell"], record["config"])}
+    except (ConfigError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{RECORDS} is damaged ({error!r}): put back the committed one") from error
+    if len(kept) < len(found):
+        print(f"{len(found) - len(kept)} cells in {RECORDS} are of another config: they leave the page", flush=True)
+    return kept
+
+
+def write(records: Iterable[Record]) -> None:
+    """A line a cell."""
+    RECORDS.parent.mkdir(parents=True, exist_ok=True)
+    lines = ",\n".join(json.dumps(record, allow_nan=False, separators=(",", ":")) for record in records)
+    write_atomically(RECORDS, f"[\n{lines}\n]\n".encode())

@@ -1,0 +1,205 @@
+"""The page of the study of stability: what is kept of a run, and when a claim holds."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from PIL import Image
+from report_runs import STEPS, TIMES, write_run
+
+from configs import stability
+from scripts import stability_claims, stability_figures, stability_page, stability_records, stability_report
+from scripts.report.runs import read_runs
+from scripts.stability_records import Key, condensed, every_key, key_of
+from training.errors import ConfigError
+
+ACCURACIES = {0: 0.40, 1: 0.42, 2: 0.44, 3: 0.41, 4: 0.43}
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """Everything that is written lies in a folder of its own."""
+    monkeypatch.setattr(stability_records, "RECORDS", tmp_path / "stability.json")
+    monkeypatch.setattr(stability_report, "RECORDS", tmp_path / "stability.json")
+    monkeypatch.setattr(stability_report, "PAGE", tmp_path / "stability.md")
+    monkeypatch.setattr(stability_figures, "FOLDER", tmp_path / "figures")
+    return tmp_path
+
+
+def run_of(folder, cell, **options):
+    """A finished run of a cell, with the energies of report_runs."""
+    facts = {"git_commit": "abc", "schema": 3}
+    write_run(folder / cell, cell, ACCURACIES, family=stability, facts=facts, **{"energies": 2, **options})
+    return read_runs([folder / cell])[0][0]
+
+
+def record(energies, gains=None, layers=None, steps=(0, 100, 200), over_time=None):
+    """A cell with these energies (seed -> probe)."""
+    probes = dict.fromkeys(stability_records.PROBES, energies)
+    return {
+        "cell": "",
+        "steps": list(steps),
+        "layers": layers or {seed: [[e, e] for e in curve] for seed, curve in energies.items()},
+        "probes": probes | {"gain": gains or energies, "gain_error": {s: [1e-7] * len(c) for s, c in energies.items()}},
+        "times": TIMES,
+        "over_time": {when: dict.fromkeys(("energy", "white", "coloured"), over_time) for when in ("start", "end")},
+        "accuracy": {seed: 0.4 + 0.01 * int(seed) for seed in energies},
+        "guesses": {"majority": 0.16},
+        "seconds": 60.0,
+        "machine": "2 cores",
+        "date": "2026-11-30",
+    }
+
+
+def curves(*ends, start=1.0):
+    """Seed -> from `start` to its end."""
+    return {str(seed): [start, math.sqrt(start * end), end] for seed, end in enumerate(ends)}
+
+
+STILL, RISEN = curves(1.0, 1.02, 0.98), curves(6.0, 6.3, 5.8)
+
+
+def test_a_cell_has_one_key_whatever_its_defaults():
+    assert key_of("task=listops,layer=lru,depth=4,rate=small,updates=10000,seeds=0:3") == Key("lru", updates=10_000)
+    assert key_of("task=fsdd,layer=s5,depth=2,rate=small,seeds=0:3") == Key("s5", 2, "small", "fsdd", 600)
+    keys = every_key()
+    assert len(keys) == len(set(keys)) == 50
+    assert {key.layer for key in keys} == set(stability_figures.NAMES) == set(stability.LAYERS)
+
+
+def test_what_is_kept_of_a_run_are_means_over_its_layers(tmp_path):
+    kept = condensed(run_of(tmp_path, "task=listops,layer=lru,depth=2,rate=small"))
+    assert kept is not None
+    assert kept["steps"] == list(STEPS)
+    # Seed s and layer l have 2^(s + l + step/10): the geometric mean over two layers is half a power more.
+    assert kept["layers"]["3"][1] == [16.0, 32.0]
+    assert kept["probes"]["energy"]["3"] == pytest.approx([2 ** (3.5 + step / 10) for step in STEPS], rel=1e-3)
+    assert kept["probes"]["gain_max"]["3"][0] == 3 * 16
+    assert kept["probes"]["gain_error"]["3"][0] == 15
+    over_time = kept["over_time"]["end"]["energy"]["0"]
+    assert over_time[:2] == pytest.approx([2**0.5, 2 * 2**0.5], rel=1e-3)
+    assert over_time[2] is None
+    assert kept["accuracy"] == {str(seed): value for seed, value in ACCURACIES.items()}
+
+
+def test_a_run_of_another_config_is_refused_and_one_that_is_not_over_left_out(tmp_path):
+    cell = "task=listops,layer=lru,depth=2,rate=small"
+    assert condensed(run_of(tmp_path, cell, updates=10)) is None
+    with pytest.raises(ConfigError, match=r"expected a run of configs/stability.py in a folder named after its cell"):
+        condensed(run_of(tmp_path / "other", cell, changes={"optim.lr": 0.5}))
+    (renamed,), _ = read_runs([(tmp_path / cell).rename(tmp_path / "renamed")])
+    with pytest.raises(ConfigError, match="in a folder named after its cell"):
+        condensed(renamed)
+
+
+def test_cells_of_before_stay_until_they_are_run_again(places):
+    first, second = (f"task=listops,layer={layer},depth=2,rate=small" for layer in ("rotrnn", "lru"))
+    run_of(places / "here", first)
+    stability_report.main(["", str(places / "here")])
+    run_of(places / "there", second)
+    stability_report.main(["", str(places / "there")])
+    kept = json.loads((places / "stability.json").read_text())
+    assert [r["cell"] for r in kept] == [first, second]
+    page = (places / "stability.md").read_text()
+    assert "2 of its 50 cells" in page
+    assert "Not run yet: RotRNN (8 cells), LRU (8 cells), S5 (9 cells)" in page
+    assert "| `task=listops,layer=lru,depth=2,rate=small` | 5.66 | 22.6 (5.66 to 90.5) | 90.5 | 22.6 | 384 |" in page
+    with Image.open(places / "figures" / "stability_training.png") as image:
+        assert len(set(np.asarray(image.convert("L")).ravel().tolist())) > 20
+    # From the file alone, the same page; what is of another config leaves it.
+    stability_report.main([""])
+    assert (places / "stability.md").read_text() == page
+    kept[0]["config"]["optim"]["lr"] = 0.5
+    (places / "stability.json").write_text(json.dumps(kept))
+    stability_report.main([""])
+    assert "1 of its 50 cells" in (places / "stability.md").read_text()
+
+
+def test_damaged_records_are_refused(places):
+    for text in ("{", '{"a": 1}', '[{"cell": "task=listops"}]', "[3]"):
+        (places / "stability.json").write_text(text)
+        with pytest.raises(ConfigError, match=r"stability.json is damaged .*: put back the committed one"):
+            stability_report.main([""])
+
+
+def claim(cells, title):
+    """The lines of the part with that title."""
+    lines = stability_claims.claims(cells)
+    start = next(k for k, line in enumerate(lines) if line.startswith("###") and title in line)
+    end = next((k for k, line in enumerate(lines[start + 1 :], start + 1) if line.startswith("###")), len(lines))
+    return "\n".join(lines[start:end])
+
+
+def test_energy_is_constant_over_training_only_if_its_interval_says_so():
+    title = "constant over training"
+    for energies, verdict in (
+        (STILL, "**Holds** of the energy"),
+        (RISEN, "**Does not hold** of the energy"),
+        (curves(0.5, 1.0, 2.0), "**Not decided** of the energy"),
+    ):
+        said = claim({Key("rotrnn", 2): record(energies, gains=STILL)}, title)
+        assert "gain is 1 to within 1e-07" in said
+        assert verdict in said
+    assert "| small rate, depth 2 | 0.99" not in said
+
+
+def test_the_ratio_of_a_row_is_that_of_the_curves():
+    found = stability_claims.ratio({"0": 2.0, "1": 8.0, "2": 4.0}, {"0": 1.0, "1": 2.0, "2": 1.0, "9": 5.0})
+    logs = np.log([2, 4, 4])
+    half = 4.302652729911275 * logs.std(ddof=1) / math.sqrt(3)
+    assert (found.mean, found.low, found.high) == pytest.approx(np.exp(logs.mean() + np.array([0, -half, half])))
+
+
+def test_depth_compares_the_highest_layer_with_the_lowest():
+    layers = {seed: [[1.0, 1.0], [1.0, 1.0], [1.0, 3.0]] for seed in STILL}
+    cells = {Key("rotrnn", 6): record(STILL, layers=layers), Key("lru", 6): record(STILL)}
+    said = claim(cells, "constant over depth")
+    assert "**Does not hold**" in said
+    assert "| RotRNN, small rate | 1 | 3 |" in said
+    cells[Key("rotrnn", 6)] = record(STILL)
+    assert "**Holds**" in claim(cells, "constant over depth")
+
+
+def test_seeds_are_compared_at_the_end():
+    said = claim({Key("rotrnn", 2): record(curves(1.0, 2.0, 4.0))}, "for every seed")
+    assert "**Does not hold**" in said
+    assert "| RotRNN | 2.00 |" in said
+    assert "**Holds**" in claim({Key("rotrnn", 2): record(RISEN)}, "for every seed")
+
+
+def test_an_lru_drifts_more_only_where_the_interval_is_above_one():
+    cells = {Key("rotrnn", 2): record(STILL), Key("lru", 2): record(RISEN)}
+    assert "That it drifts more than RotRNN: **Holds**. That it takes longer to settle: in 1 of 1" in claim(
+        cells, "drifts"
+    )
+    turned = {Key("rotrnn", 2): record(RISEN), Key("lru", 2): record(STILL)}
+    assert "**Does not hold**. That it takes longer to settle: in 0 of 1" in claim(turned, "drifts")
+    both = cells | {Key("rotrnn", 4): record(RISEN), Key("lru", 4): record(STILL)}
+    assert "**Holds in 1 of 2**, the contrary in 1" in claim(both, "drifts")
+
+
+def test_a_curve_has_settled_when_it_stays_near_its_end():
+    assert stability_claims.settled_at(record({"0": [1.0, 1.05, 1.1], "1": [1.0, 2.0, 2.1]})) == 50
+    # It came near, left again, and ended there.
+    assert stability_claims.settled_at(record({"0": [2.0, 3.0, 2.0]})) == 200
+    assert stability_claims.settled_at(record({"0": [2.0, None, 2.0]})) == 200
+
+
+def test_normalisation_matters_at_all_t_only_if_every_interval_leaves_out_one():
+    xi, folded = ({str(s): [e * (1 + 0.01 * s), 2 * e, None] for s in range(3)} for e in (1.0, 5.0))
+    cells = {Key("rotrnn"): record(STILL, over_time=xi), Key("rotrnn_folded"): record(STILL, over_time=folded)}
+    said = claim(cells, "matters at all t")
+    assert "**Holds**: at 2 of 2 times" in said
+    assert "t = 4: 5" in said
+    cells[Key("rotrnn_folded")] = record(STILL, over_time={seed: [v[0] * 5, 2.0, None] for seed, v in xi.items()})
+    assert "**Not at every t**: at 1 of 2 times" in claim(cells, "matters at all t")
+
+
+def test_every_claim_has_its_place_when_all_cells_are_there():
+    cells = {key: {**record(RISEN, over_time=STILL), "cell": "c"} for key in every_key()}
+    page = stability_page.page(cells, ["training"])
+    assert [line[:6] for line in page.splitlines() if line.startswith("###")] == [f"### {n}." for n in range(1, 10)]
+    assert "Not run yet" not in page
+    assert "| `c` | 1 | 6.03 (5.8 to 6.3) | 6.3 | 6.03 | 6.3 | 6.03 | 6.03 | 200 | 41.0 ± 1.0 |" in page
+    assert "listops 16.0 %" in page
