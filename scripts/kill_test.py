@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from scripts import kill_subjects
@@ -90,7 +91,7 @@ def check(subject: Subject, folder: Path, kills: int, each: int, seed: int, say:
         number += 1
         longest, workdir, begun = cold, folder / f"{subject.name}-killed-{number}", time.monotonic()
         before = hits.total()
-        for kill in until_it_ends(subject, workdir, _chained(pending, due)):
+        for kill in until_it_ends(subject, workdir, chain([pending], due)):
             hits[kill.during] += 1
             longest = warm if kill.step else cold  # a run that has saved has compiled all that it needs
             say(f"{hits.total():>4}  {kill.seconds:6.2f}  {kill.during:<9}  {kill.step:>17}")
@@ -112,11 +113,6 @@ def _elapsed(moment: float, seconds: float, _: Callable[[], str]) -> bool:
 
 def _in_phase(wanted: str, _: float, phase: Callable[[], str]) -> bool:
     return phase() == wanted
-
-
-def _chained(first: Due, rest: Iterator[Due]) -> Iterator[Due]:
-    yield first
-    yield from rest
 
 
 def _seconds_alone(subject: Subject, workdir: Path) -> float:

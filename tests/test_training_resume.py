@@ -6,6 +6,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -174,6 +175,32 @@ def test_a_run_is_killed_at_each_moment_and_then_left_to_end(tmp_path):
     assert [(kill.during, kill.step) for kill in kills] == [("on", 0), ("on", 0)]
     assert 0.5 < kills[1].seconds < 60
     assert (tmp_path / "run" / "train.log").read_text() == "start\n" * 3
+
+
+ENDS_UNLESS_IT_STARTS_TO_BE_KILLED = """
+import pathlib, sys, time
+folder = pathlib.Path(sys.argv[-1])
+folder.mkdir(exist_ok=True)
+with (folder / "train.log").open("a") as log:
+    log.write("start\\n")
+if "killed" in folder.name and len((folder / "train.log").read_text().splitlines()) < 3:
+    time.sleep(60)
+"""
+
+
+def test_kills_go_on_in_another_folder_when_one_has_ended(tmp_path, monkeypatch):
+    def during(folder, before):
+        log = kill_test.read(folder / "train.log")
+        return "on" if log != before.log and log.count(b"start") < 3 else "start"
+
+    code = with_code(ENDS_UNLESS_IT_STARTS_TO_BE_KILLED)
+    subject = replace(code, during=during, differ=lambda *_: [], phases=("on",))
+    monkeypatch.setattr(kill_test, "_elapsed", lambda moment, seconds, phase: phase() == "on")
+    said = []
+    assert kill_test.check(subject, tmp_path, kills=3, each=4, seed=0, say=said.append) == []
+    ended = [line.partition(" ")[0] for line in said if line.endswith("like the one left alone")]
+    assert ended == ["code-killed-1", "code-killed-2"]
+    assert said[-1] == "code: 4 kills, on 4"
 
 
 def test_a_run_that_fails_by_itself_is_not_a_difference_but_an_error(tmp_path):
