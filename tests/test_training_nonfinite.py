@@ -3,9 +3,12 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
+from smoke_run import smoke_config, train_quietly
 
-from training import nonfinite
+from scripts.kill_subjects import rows_of
+from training import checkpoint, loop, memory, nonfinite
 from training.errors import ConfigError
 from training.files import write_sealed
 from training.nonfinite import Incident
@@ -65,3 +68,45 @@ def test_values_that_no_step_of_the_run_can_have_are_damage_whoever_sealed_them(
         ConfigError, match=rf"seed-1-step-3.json is damaged \({why}.*\): put back a copy, or remove it$"
     ):
         replay(copy, copy)
+
+
+HIT = {1: (0, 3), 2: (1, 6), 3: (2, 9)}
+"""Seed -> the block and the step in which its states overflow."""
+
+
+def overflowing(program, mesh):
+    """The train step with a gain of e^100 before the states of the seeds in HIT: all parameters stay finite."""
+    compiled = memory.compile_step(program, mesh)
+
+    def call(state, batch, done):
+        for seed, (block, step) in HIT.items():
+            if int(done) == step - 1:
+                layer = state.params["blocks"][block]["layer"]
+                layer["gamma_log"] = layer["gamma_log"].at[seed].set(100.0)
+        return compiled.call(state, batch, done)
+
+    return compiled._replace(call=call)
+
+
+def test_a_state_that_overflows_is_named_in_any_block_of_any_seed_and_the_others_are_unharmed(tmp_path, monkeypatch):
+    config = smoke_config({"model.depth": 3, "seeds": (0, *HIT), "on_nonfinite": "continue"})
+    alone = train_quietly(config, tmp_path / "alone")
+    monkeypatch.setattr(loop, "compile_step", overflowing)
+    folder = train_quietly(config, tmp_path / "run")
+    incidents = nonfinite.read(folder, config)
+    assert {incident.seed: (incident.block, incident.step) for incident in incidents} == HIT
+    for incident in incidents:
+        assert incident.line.endswith(f": the loss is not finite, first in the output of blocks/{incident.block}")
+        assert None not in [sizes["parameters"] for sizes in incident.layers.values()]
+        energies = [incident.layers[f"blocks/{block}"]["state_energy"] for block in range(3)]
+        assert energies.index(None) == incident.block
+    # Each seed has the rows of a run left alone until it is hit, seed 0 to the end, and there the same bits.
+    hit = {0: 13} | {seed: step for seed, (_, step) in HIT.items()}
+    rows, expected = ([row for row in rows_of(f) if row["step"] < hit[row["seed"]]] for f in (folder, alone))
+    assert rows == expected
+    saved, undisturbed = (checkpoint.restore(f / "checkpoints", None, read_only=True) for f in (folder, alone))
+    assert saved is not None
+    assert undisturbed is not None
+    assert np.asarray(saved.tree["alive"]).tolist() == [True, False, False, False]
+    for path, leaf in undisturbed.tree.items():
+        assert np.asarray(saved.tree[path])[0].tobytes() == np.asarray(leaf)[0].tobytes(), path
