@@ -36,7 +36,7 @@ class SourceFile:
 
     name: of the file. urls: where it can be fetched, the best address first.
     sha256, md5: what was published; "" if it was not. md5 is used only where there is no sha256.
-    bytes: its size, to tell a user; 0 if unknown.
+    bytes: its size, more of which is never taken; 0 if unknown.
     root: the top folder of an archive, and the name of an unpacked copy of it; "" if there is none.
     aliases: other file names, or patterns such as "aclImdb*.tar.gz", under which a copy may lie.
     """
@@ -94,7 +94,7 @@ def download(source: SourceFile, folder: Path, progress: Progress) -> tuple[Path
 
     Returns its path and what it is: the official file, or one without a published hash. Raises DataError, one line: no
     address answers, each was asked; the connection ends or stalls; the hash is wrong, also of a file that was there;
-    the disk is full. What has come is kept for the next time, except if its hash is wrong.
+    more comes than was published; the disk is full. What has come is kept for the next time, except if it is wrong.
     """
     target = folder / source.name
     try:
@@ -229,6 +229,7 @@ def _go_on(source: SourceFile, url: str, part: _Part, progress: Progress) -> Non
         raise _Cut("there was less to come than had come") from None
     with answer:
         total = _length(answer, done)
+        _refuse_longer(source, url, part, total or 0)
         if done and answer.status == http.HTTPStatus.PARTIAL_CONTENT:
             if not answer.headers.get("Content-Range", "").startswith(f"bytes {done}-") or (
                 _validator(answer.headers) not in ("", state.validator)
@@ -241,12 +242,20 @@ def _go_on(source: SourceFile, url: str, part: _Part, progress: Progress) -> Non
         expected = source.bytes if total is None else total
         with part.path.open("ab") as file:
             for chunk in _chunks(answer, url, part):
-                file.write(chunk)
                 done += len(chunk)
+                _refuse_longer(source, url, part, done)
+                file.write(chunk)
                 if expected:
                     progress(f"fetch {source.name}", done, expected)
     if done < expected:
         raise _Cut(f"{done:,} of {expected:,} bytes")
+
+
+def _refuse_longer(source: SourceFile, url: str, part: _Part, size: int) -> None:
+    """A file that is longer than the published one is another one, however much of it is still to come."""
+    if source.bytes and size > source.bytes:
+        part.remove()
+        raise DataError(f"{url} gives more than the {source.bytes:,} bytes of {source.name}: nothing of it is kept")
 
 
 def _chunks(answer: http.client.HTTPResponse, url: str, part: _Part) -> Iterator[bytes]:

@@ -3,6 +3,7 @@
 `data.store` is imported where it is used: a smoke sample stays fast and needs no TFDS.
 """
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -15,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from data.arrays import parse_npy
-from data.errors import DataError
+from data.errors import DataError, first_line
 from data.examples import Example, Generated, Indexed
 from data.folders import Journal, create
 from data.guesses import majority
@@ -147,16 +148,35 @@ def verify(request: DataRequest, data_dir: Path, *, processes: int | None = None
     folder, manifest = data_dir / folder_of(request), _manifest(request, data_dir)
     check_hashes(folder, manifest, progress)
     splits = _checked_content(folder, manifest, request)
-    found = {
-        "statistics": data_set(request).check(request, splits, manifest, processes or os.cpu_count() or 1, progress),
-        "baselines": _baselines(request, manifest, splits),
-    }
+    open_task(request, data_dir)  # refuses what no model can be built with
+    with _making_sense(request, folder):
+        found = {
+            "statistics": data_set(request).check(
+                request, splits, manifest, processes or os.cpu_count() or 1, progress
+            ),
+            "baselines": _baselines(request, manifest, splits),
+        }
     for what, values in found.items():
         if manifest[what] != json.loads(json.dumps(values)):
             raise DataError(
                 f"{folder / MANIFEST}: {what} are not those of the records; delete {folder}, prepare it again"
             )
     return manifest
+
+
+@contextlib.contextmanager
+def _making_sense(request: DataRequest, folder: Path) -> Iterator[None]:
+    """Turns what a manifest leads to whose entries of this data set are missing or others into one line.
+
+    What all manifests have was looked at when it was read, and one with a seal is what was written.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise DataError(
+            f"{folder / MANIFEST} is damaged ({type(error).__name__}: {first_line(error)}); "
+            f"delete {folder}, then {remedy(request, folder.parent)}"
+        ) from error
 
 
 def _checked_content(folder: Path, manifest: dict, request: DataRequest) -> Mapping[str, Records]:
@@ -241,7 +261,8 @@ def _affine(request: DataRequest, folder: Path, manifest: dict) -> Affine | None
     module = data_set(request)
     if not isinstance(module, HasNormalisation):
         return None
-    found = module.normalisation_arrays(request, _arrays(folder, manifest))
+    with _making_sense(request, folder):
+        found = module.normalisation_arrays(request, _arrays(folder, manifest))
     scale, shift = (array if array.ndim == 1 else array[: request.steps] for array in found)
     return scale, shift
 

@@ -73,6 +73,14 @@ def slow(handler):
     handler.wfile.write(body[100_000:])
 
 
+def endless(handler):
+    """Says no length, and sends until the client hangs up."""
+    handler.send_response(200)
+    handler.end_headers()
+    while True:
+        handler.wfile.write(CONTENT)
+
+
 def without_ranges(handler):
     handler.begin(200, len(CONTENT), [("ETag", ETAG)])
     handler.wfile.write(CONTENT)

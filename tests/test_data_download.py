@@ -15,7 +15,7 @@ import urllib.error
 import urllib.request
 
 import pytest
-from file_server import CONTENT, ETAG, Server, cut, not_satisfiable, slow, status, without_ranges
+from file_server import CONTENT, ETAG, Server, cut, endless, not_satisfiable, slow, status, without_ranges
 
 from data import download
 from data.download import SourceFile
@@ -245,6 +245,18 @@ def test_a_wrong_hash_removes_the_file(server, tmp_path):
     assert message == f"{server.url} gave a file with sha256 {found} instead of {expected}; it was removed"
     assert not part(tmp_path).exists()
     assert not (tmp_path / "file.bin.part.json").exists()
+
+
+@pytest.mark.parametrize("answer", [endless, cut(100_000)], ids=["endless", "of another length"])
+def test_no_more_is_taken_than_was_published(server, tmp_path, answer):
+    server.answers = [answer] * download.ATTEMPTS
+    shown = []
+    with pytest.raises(DataError) as caught:
+        download.download(source(server, bytes=250_000), tmp_path, lambda *call: shown.append(call))
+    assert str(caught.value) == f"{server.url} gives more than the 250,000 bytes of file.bin: nothing of it is kept"
+    assert max((done for _, done, _ in shown), default=0) <= 250_000
+    assert [path.name for path in tmp_path.iterdir()] == [".file.bin.lock"]
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize(("code", "reason"), [(403, "Forbidden"), (404, "Not Found"), (503, "Service Unavailable")])

@@ -14,9 +14,10 @@ from tiny import tiny_config
 
 from data import strict_json
 from data.errors import DataError
+from data.sealed import sealed
 from scripts import sweep_plan
 from scripts.watch import Runs
-from training import checkpoint
+from training import checkpoint, nonfinite
 from training.checkpoint import MANIFEST, META
 from training.config import from_config_dict, to_plain
 from training.errors import ConfigError
@@ -212,6 +213,40 @@ def test_plans(tmp_path, content):
     (tmp_path / sweep_plan.PLAN).write_bytes(content)
     with refusing(ConfigError):
         sweep_plan.keep(tmp_path, [sweep_plan.Cell("a", ("--config=x",), tiny_config("lru"))])
+
+
+INCIDENT = {
+    "seed": 0,
+    "step": 3,
+    "tensor": "the gradient of head/bias",
+    "block": 1,
+    "records": [*range(tiny_config("lru").train.batch_size)],
+    "layers": {"encoder": {"parameters": 1.0}, "blocks/0": {"parameters": None, "state_energy": 0.5}},
+}
+
+
+def sealed_again(content):
+    """As by whoever altered it."""
+    try:
+        return json.dumps(sealed(json.loads(content))).encode()
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return content
+
+
+@given(json_like(INCIDENT, sealed(INCIDENT)), st.booleans())
+@example(DEEP, False)
+@example(json.dumps(INCIDENT | {"step": HUGE}).encode(), True)
+@example(json.dumps(INCIDENT | {"records": ["x"] * 8}).encode(), True)
+@example(json.dumps(INCIDENT | {"tensor": "a\nb"}).encode(), True)
+@fuzzed
+def test_steps_that_were_not_finite(tmp_path, content, again):
+    (tmp_path / nonfinite.FOLDER).mkdir(exist_ok=True)
+    (tmp_path / nonfinite.FOLDER / "seed-0-step-3.json").write_bytes(sealed_again(content) if again else content)
+    with refusing(ConfigError):
+        (incident,) = nonfinite.read(tmp_path, tiny_config("lru"))
+        assert incident.line.isprintable()
+        nonfinite.refuse_unknown_records(tmp_path, incident, 8)
+        assert {*incident.records} <= {*range(8)}
 
 
 # Checkpoints.

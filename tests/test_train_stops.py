@@ -21,7 +21,6 @@ from scripts.kill_subjects import differ_runs
 from training import checkpoint, loop, memory, nonfinite, workdir
 from training.errors import ConfigError
 from training.files import read_sealed
-from training.replay import replay
 from training.step import FINE, StepMetrics
 from training.writers import read_metrics
 
@@ -127,8 +126,8 @@ def test_the_block_at_fault_is_named_and_the_step_can_be_taken_again(tmp_path, m
     assert ended.err == f"stopped: {line}\n"
 
     # What the run leaves: the batch and the sizes of all layers, by which the step is taken once more.
-    (incident,) = nonfinite.read(tmp_path / "run")
     config, _ = workdir.read_config(tmp_path / "run")
+    (incident,) = nonfinite.read(tmp_path / "run", config)
     train, size = loop.load_data(config, tmp_path).splits["train"], config.train.batch_size
     assert incident.records == records_of_batch(train, 1, 1, size).tolist()
     assert len(set(incident.records)) == size
@@ -143,7 +142,7 @@ def test_the_block_at_fault_is_named_and_the_step_can_be_taken_again(tmp_path, m
     assert last == "taken again: the loss is not finite"
 
     # Of the seed that was finite there is nothing to take; and where the step goes well here, that is said.
-    with pytest.raises(ConfigError, match=r"seed 0 was finite: choose from 1$"):
+    with pytest.raises(ConfigError, match=r"nonfinite has no step of seed 0: choose from 1$"):
         again.main(["", f"--workdir={tmp_path / 'run'}", "--seed=0"])
     monkeypatch.setattr("training.replay.make_train_step", lambda _: lambda *_: (None, FINE_STEP))
     again.main(["", f"--workdir={tmp_path / 'run'}", "--seed=1"])
@@ -151,24 +150,6 @@ def test_the_block_at_fault_is_named_and_the_step_can_be_taken_again(tmp_path, m
 
 
 FINE_STEP = StepMetrics(*[jnp.zeros(1)] * 4, bad=jnp.full(1, FINE))
-
-
-def test_a_run_without_an_incident_or_with_a_damaged_one_has_nothing_to_replay(copy):
-    with pytest.raises(ConfigError, match="has no nonfinite folder: no value of the run was other than finite"):
-        replay(copy, copy)
-    nonfinite.write(copy, nonfinite.Incident(1, 3, "the loss", None, [0], {}))
-    with pytest.raises(ConfigError, match="has no checkpoint of step 3 or later in which seed 1 is held"):
-        replay(copy, copy)
-    path = copy / "nonfinite" / "seed-1-step-3.json"
-    written = path.read_text()
-    path.write_text(written.replace('"step": 3', '"step": 4'))
-    with pytest.raises(ConfigError, match=r"seed-1-step-3.json is damaged \(it was altered after it was written"):
-        replay(copy, copy)
-    record = json.loads(written)
-    del record["sha256"]
-    path.write_text(json.dumps(record | {"records": [-1]}))
-    with pytest.raises(ConfigError, match=r"seed-1-step-3.json is damaged \(it has no sha256"):
-        replay(copy, copy)
 
 
 def test_a_bad_last_step_stops_too_and_its_evaluation_is_not_lost(tmp_path, monkeypatch):

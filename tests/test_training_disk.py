@@ -3,7 +3,10 @@
 import errno
 import os
 import resource
+import signal
+import time
 
+import orbax.checkpoint as ocp
 import pytest
 from commands import TINY, assert_refused, call
 
@@ -84,3 +87,39 @@ def test_a_file_that_may_not_be_opened_again_is_one_line(undisturbed, tmp_path, 
     assert_refused(call("train.py", TINY, f"--workdir={folder}"), "cannot be read: Permission denied")
     monkeypatch.undo()
     goes_on(folder, undisturbed)
+
+
+SLOW = {
+    "write": (writers, "_written"),
+    "sync": (os, "fsync"),
+    "rename": (os, "replace"),
+    "save": (ocp.Checkpointer, "save"),
+}
+"""What reaches the disk: rows and log, everything that is waited for, files that get their name, the arrays."""
+SECONDS = 0.03
+"""Of each: more than an update takes."""
+
+
+def test_on_a_slow_disk_a_run_ends_with_the_same_bits_also_when_it_is_stopped_while_it_saves(
+    undisturbed, tmp_path, monkeypatch
+):
+    folder, waits = tmp_path / "run", []
+
+    def slow(name, function):
+        def waited(*arguments, **options):
+            time.sleep(SECONDS)
+            waits.append(name)
+            if waits.count("save") == 1 and name == "sync":
+                signal.raise_signal(signal.SIGTERM)
+            return function(*arguments, **options)
+
+        return waited
+
+    for name, (owner, function) in SLOW.items():
+        monkeypatch.setattr(owner, function, slow(name, getattr(owner, function)))
+    ended = call("train.py", TINY, f"--workdir={folder}")
+    assert (ended.code, ended.err) == (75, "stopped at step 5 of 12 and saved: the same command goes on there\n")
+    assert checkpoint.steps(folder / "checkpoints") == [4, 5], "what was being saved was saved"
+    goes_on(folder, undisturbed)
+    assert min(waits.count(name) for name in ("save", "rename")) >= 4
+    assert min(waits.count(name) for name in ("write", "sync")) >= 40

@@ -288,6 +288,23 @@ def test_a_folder_that_cannot_be_written_is_said(workdir):
     assert "File exists" in line
 
 
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ('{"config": {"seeds": [0', "JSONDecodeError: "),
+        ("[" * 2_000, "ValueError: more than 32 lists and objects in one another"),
+        ('{"config": {"seeds": [0]}, "sha256": "0"}', "ValueError: it was altered after it was written"),
+        ('{"config": {}}', "KeyError: 'seeds'"),
+        ('{"config": {"seeds": 2}}', "TypeError: seeds is 2"),
+    ],
+)
+def test_a_damaged_config_json_is_said_with_the_file(workdir, content, why):
+    (workdir / "config.json").write_text(content)
+    (line,) = mirrored(workdir, Mirrors.TENSORBOARD)
+    assert f"(ConfigError: {workdir / 'config.json'} is damaged ({why}" in line
+    assert line.endswith(": put back a copy), the run is not: the same command makes it anew")
+
+
 def uploaded(folder, *more):
     return call("train.py", "--sync", f"--workdir={folder}", *more)
 

@@ -130,6 +130,30 @@ def test_a_lost_line_is_said(path, lost):
     )
 
 
+def test_one_damage_is_said_once_unless_more_is_gone_than_was_dropped(path):
+    """Of five rows one is hit; then another one is gone without a trace."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    dropped = "metrics.jsonl: dropped 1 damaged line(s), the first is line 2"
+    path.write_bytes(b"".join([lines[0], b"x" + lines[1], *lines[2:]]))
+    assert damage(path, 4, 5) == (dropped,)
+    path.write_bytes(b"".join([lines[0], b"x" + lines[1], *lines[3:]]))
+    lost = "metrics.jsonl: 3 of 5 rows are left; nothing can bring the others back"
+    assert damage(path, 4, 5) == (dropped, lost)
+    with MetricsLog(path, 4, 5) as log:
+        assert log.repairs == (dropped, lost)
+
+
+def test_a_damaged_line_behind_the_checkpoint_hides_no_lost_row(path):
+    """Steps 0 to 2 are in the checkpoint; a kill has cut the row of step 4, and the row of step 1 is gone."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    cut = "metrics.jsonl: the last line, 5, was cut: dropped it"
+    path.write_bytes(b"".join(lines)[:-9])
+    assert damage(path, 2, 3) == (cut,)
+    path.write_bytes(b"".join([lines[0], *lines[2:]])[:-9])
+    lost = "metrics.jsonl: 2 of 3 rows are left; nothing can bring the others back"
+    assert damage(path, 2, 3) == (cut.replace("5", "4"), lost)
+
+
 def test_the_rewrite_is_a_rename(path, monkeypatch):
     """What is open under the old name keeps the old content: the file is never half written."""
     with path.open("rb") as old:

@@ -9,7 +9,6 @@ that a kill has cut.
 
 import contextlib
 import fcntl
-import json
 import math
 import os
 import secrets
@@ -22,7 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from training.files import write_atomically
+from training.errors import ConfigError
+from training.files import read_sealed, write_atomically
 from training.folders import CONFIG, METRICS
 from training.writers import Follower
 
@@ -196,11 +196,23 @@ def _begun(workdir: Path, folder: Path, mode: Literal["online"] | None = None) -
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     settings = wandb.Settings(console="off", disable_code=True, disable_git=True, x_disable_stats=True)
-    config = json.loads((workdir / CONFIG).read_text())["config"]
+    config = _config(workdir)
     name = os.environ.get("WANDB_NAME", workdir.name)
     return wandb.init(
         config=config, dir=folder, id=run_id(workdir), mode=mode, name=name, resume="allow", settings=settings
     )
+
+
+def _config(workdir: Path) -> dict[str, Any]:
+    """As config.json holds it. Raises ConfigError if that is damaged."""
+    path = workdir / CONFIG
+    try:
+        config = read_sealed(path)["config"]
+        if not isinstance(config["seeds"], list):
+            raise TypeError(f"seeds is {config['seeds']!r}")
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise ConfigError(f"{path} is damaged ({type(error).__name__}: {error}): put back a copy") from error
+    return config
 
 
 def run_id(workdir: Path) -> str:
@@ -217,8 +229,7 @@ MIRRORS: dict[str, Callable[[Path, Path], Mirror]] = {TENSORBOARD: TensorBoard, 
 
 def follow(workdir: Path, mirror: Mirror, over: threading.Event, progress: Callable[[], None]) -> None:
     """Copies rows until the run is over, and then what is left; `progress` is called now and then."""
-    seeds = json.loads((workdir / CONFIG).read_text())["config"]["seeds"]
-    steps, follower, last = Steps(len(seeds)), Follower(workdir / METRICS), False
+    steps, follower, last = Steps(len(_config(workdir)["seeds"])), Follower(workdir / METRICS), False
     while not last:
         last = over.wait(SECONDS_BETWEEN_LOOKS)
         for _, rows in follower.batches():

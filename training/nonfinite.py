@@ -14,6 +14,7 @@ import numpy as np
 from data import strict_json
 from data.sealed import SEAL
 from training.checkpoint import by_path
+from training.config import ExperimentConfig
 from training.errors import ConfigError
 from training.files import read_sealed, write_sealed
 
@@ -45,22 +46,65 @@ class Incident(NamedTuple):
 
 def write(workdir: Path, incident: Incident) -> None:
     """Raises OSError if the folder is full or unwritable."""
-    folder = workdir / FOLDER
-    folder.mkdir(exist_ok=True)
-    write_sealed(folder / f"seed-{incident.seed}-step-{incident.step}.json", incident._asdict())
+    path = _path(workdir, incident)
+    path.parent.mkdir(exist_ok=True)
+    write_sealed(path, incident._asdict())
 
 
-def read(workdir: Path) -> list[Incident]:
-    """Those of a run, the earliest first. Raises ConfigError for a damaged file."""
+def read(workdir: Path, config: ExperimentConfig) -> list[Incident]:
+    """Those of a run of that config, the earliest first. Raises ConfigError for a damaged file."""
     found = []
     for path in (workdir / FOLDER).glob("seed-*-step-*.json"):
         try:
             if SEAL not in strict_json.parse(path.read_bytes()):
                 raise ValueError(f"it has no {SEAL}")
-            found.append(Incident(**read_sealed(path)))
+            incident = Incident(**read_sealed(path))
+            _refuse_impossible(incident, config)
+            if path != _path(workdir, incident):
+                raise ValueError(f"it is that of seed {incident.seed}, step {incident.step}")
         except (OSError, ValueError, TypeError) as error:
-            raise ConfigError(f"{path} is damaged ({error}): put back a copy, or remove it") from error
+            raise _damaged(path, error) from error
+        found.append(incident)
     return sorted(found, key=lambda incident: (incident.step, incident.seed))
+
+
+def refuse_unknown_records(workdir: Path, incident: Incident, count: int) -> None:
+    """Raises ConfigError, as `read` does, unless a train split of `count` records has all those of the batch."""
+    if max(incident.records) >= count:
+        raise _damaged(_path(workdir, incident), f"it has record {max(incident.records)} of {count}")
+
+
+def _path(workdir: Path, incident: Incident) -> Path:
+    return workdir / FOLDER / f"seed-{incident.seed}-step-{incident.step}.json"
+
+
+def _damaged(path: Path, why: object) -> ConfigError:
+    return ConfigError(f"{path} is damaged ({why}): put back a copy, or remove it")
+
+
+def _refuse_impossible(incident: Incident, config: ExperimentConfig) -> None:
+    """Raises ValueError for what no step of such a run leaves, also where its hash is right."""
+    seed, step, tensor, block, records, layers = incident
+    possible = {
+        "seed": type(seed) is int and seed in config.seeds,
+        "step": _is_in(step, range(1, config.train.steps + 1)),
+        "tensor": isinstance(tensor, str) and tensor.isprintable(),
+        "block": block is None or _is_in(block, range(len(config.model.layers))),
+        "records": isinstance(records, list)
+        and len(records) == config.train.batch_size
+        and all(_is_in(record, range(2**63)) for record in records),
+        "layers": isinstance(layers, dict) and all(map(_are_sizes, layers.values())),
+    }
+    if wrong := [name for name, good in possible.items() if not good]:
+        raise ValueError(f"its {wrong[0]} cannot be {getattr(incident, wrong[0])!r}")
+
+
+def _is_in(value: Any, allowed: range) -> bool:
+    return type(value) is int and value in allowed
+
+
+def _are_sizes(values: Any) -> bool:
+    return isinstance(values, dict) and all(value is None or type(value) is float for value in values.values())
 
 
 def sizes(trees: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]]) -> Layers:

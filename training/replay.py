@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from training import checkpoint, nonfinite
-from training.config import MeshConfig
+from training.config import ExperimentConfig, MeshConfig
 from training.errors import ConfigError
 from training.loop import load_data
 from training.nonfinite import Incident, Layers
@@ -35,9 +35,10 @@ def replay(workdir: Path, data_dir: Path, seed: int | None = None) -> Replayed:
     Raises ConfigError if there is no such run or step, or no checkpoint behind it; DataError if the data are missing.
     """
     config, run = read_config(workdir)
-    incident = _chosen(workdir, seed)
+    incident = _chosen(workdir, config, seed)
     data = load_data(config, data_dir)
     refuse_other_data(workdir, run, data.content_sha256)
+    nonfinite.refuse_unknown_records(workdir, incident, len(data.splits["train"]))
     affine = data.affine and Affine(*data.affine)
     state = _before(workdir, make_program(config, data.spec, affine), config.seeds.index(incident.seed), incident)
     alone = dataclasses.replace(config, seeds=(incident.seed,), mesh=MeshConfig())
@@ -49,16 +50,16 @@ def replay(workdir: Path, data_dir: Path, seed: int | None = None) -> Replayed:
     return Replayed(incident, None if bad == FINE else tensor_names(state)[bad], layers)
 
 
-def _chosen(workdir: Path, seed: int | None) -> Incident:
+def _chosen(workdir: Path, config: ExperimentConfig, seed: int | None) -> Incident:
     """The incident that is asked for."""
-    incidents = nonfinite.read(workdir)
+    incidents = nonfinite.read(workdir, config)
     found = [incident for incident in incidents if seed in (None, incident.seed)]
     if not found:
         known = ", ".join(str(incident.seed) for incident in incidents)
         raise ConfigError(
-            f"{workdir}: seed {seed} was finite: choose from {known}"
+            f"{workdir / nonfinite.FOLDER} has no step of seed {seed}: choose from {known}"
             if incidents
-            else f"{workdir} has no {nonfinite.FOLDER} folder: no value of the run was other than finite"
+            else f"{workdir / nonfinite.FOLDER} has no step to take again: none that was not finite is recorded there"
         )
     return found[0]
 

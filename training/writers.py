@@ -6,6 +6,7 @@ in which a bit was flipped is no row; lines without one are those of older runs.
 """
 
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -13,7 +14,7 @@ import re
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, BinaryIO, Self
@@ -49,10 +50,9 @@ class MetricsLog:
 
     def __init__(self, path: Path, step: int | None, expected: int | None = None) -> None:
         content = path.read_bytes() if path.exists() else b""
-        rows, repairs = _intact_lines(content, path.name)
+        rows, self.repairs = _intact_lines(content, path.name, step or 0, expected)
         lines = [line + b"\n" for line, row in rows if step is not None and row["step"] <= step]
         self.count, kept = len(lines), b"".join(lines)
-        self.repairs = (*repairs, *_lost(path.name, self.count, expected))
         if kept != content:
             write_atomically(path, kept)
         self._file = path.open("ab")
@@ -176,21 +176,27 @@ def damage(path: Path, step: int = 0, expected: int | None = None) -> tuple[str,
     """One line about each kind of damage in a ``metrics.jsonl``: what `read_metrics` leaves out of it, and rows that
     are lost, if there were ``expected`` of them at the checkpoint of ``step``; None: that is not known."""
     content = path.read_bytes() if path.exists() else b""
-    rows, repairs = _intact_lines(content, path.name)
-    return (*repairs, *_lost(path.name, sum(row["step"] <= step for _, row in rows), expected))
+    return _intact_lines(content, path.name, step, expected)[1]
 
 
-def _lost(file_name: str, found: int, expected: int | None) -> tuple[str, ...]:
-    """One line if there are not as many rows as there were."""
-    if expected in (found, None):
-        return ()
+def _lost(file_name: str, rows: Sequence[dict[str, Any] | None], step: int, expected: int | None) -> Iterator[str]:
+    """A line if there are not as many rows as there were at ``step``, and those that are damaged, here None, do not
+    account for all that are missing."""
+    found = sum(row is not None and row["step"] <= step for row in rows)
+    # Behind the first row of a later step there were none of them.
+    damaged = list(itertools.takewhile(lambda row: row is None or row["step"] <= step, rows)).count(None)
+    if expected is None:
+        return
     if found > expected:
-        return (f"{file_name}: {found} rows where there were {expected}: some stand there twice",)
-    return (f"{file_name}: {found} of {expected} rows are left; nothing can bring the others back",)
+        yield f"{file_name}: {found} rows where there were {expected}: some stand there twice"
+    elif found + damaged < expected:
+        yield f"{file_name}: {found} of {expected} rows are left; nothing can bring the others back"
 
 
-def _intact_lines(content: bytes, file_name: str) -> tuple[list[tuple[bytes, dict[str, Any]]], tuple[str, ...]]:
-    """The lines that are rows, each with its row, and one line about each kind of damage."""
+def _intact_lines(
+    content: bytes, file_name: str, step: int = 0, expected: int | None = None
+) -> tuple[list[tuple[bytes, dict[str, Any]]], tuple[str, ...]]:
+    """The lines that are rows, each with its row, and one line about each kind of damage, see `damage`."""
     *lines, tail = content.split(b"\n")
     rows = [(line, _row(line)) for line in lines]
     damaged = [number for number, (_, row) in enumerate(rows, start=1) if row is None]
@@ -203,6 +209,7 @@ def _intact_lines(content: bytes, file_name: str) -> tuple[list[tuple[bytes, dic
         # An object cut short never parses, so a row that does parse lacks nothing but its line end.
         fate = "dropped it" if last is None else "it lacked only its line end"
         repairs.append(f"{file_name}: the last line, {len(lines) + 1}, was cut: {fate}")
+    repairs += _lost(file_name, [row for _, row in rows], step, expected)
     return [(line, row) for line, row in rows if row is not None], tuple(repairs)
 
 
