@@ -27,7 +27,7 @@ MODELS = ("rotrnn", "lru", "lru_recomputed", "lru_off", "s5")
 """Those of every depth."""
 BASE = ("rotrnn", "rotrnn_folded", "lru", "s5")
 """Those of the long runs and of the spoken digits."""
-LONG = 10_000
+LONG = 6_000
 """Updates of the long runs."""
 ENERGY = "energy / design value"
 STEP = "training step"

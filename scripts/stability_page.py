@@ -44,7 +44,7 @@ ALT = {
     "training": "state energy over training of six models, three depths, two rates",
     "depth": "state energy of each layer at the end of training",
     "time": "state energy over time within a sequence, before and after training",
-    "long": "state energy over 10,000 updates, and on spoken digits",
+    "long": "state energy over 6,000 updates, and on spoken digits",
 }
 CAPTIONS = {
     "training": "State energy over training, means over layers: the small rate above, the large one below.",
