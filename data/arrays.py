@@ -10,6 +10,7 @@ Source: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 import io
 import math
 import struct
+import sys
 import tokenize
 import warnings
 import zipfile
@@ -22,6 +23,11 @@ from data.errors import DataError, first_line
 MAGIC = b"\x93NUMPY"
 HEADER_ERRORS = (ValueError, TypeError, LookupError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError)
 """What reading a header may raise: it is parsed as Python is."""
+
+PLAIN = "biufcSU"
+"""Kinds of elements: numbers and texts."""
+SURROGATES = range(0xD800, 0xE000)
+"""Codes that are halves of characters elsewhere."""
 
 HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
@@ -70,9 +76,16 @@ def parse_npy(data: bytes, where: str) -> np.ndarray:
     except (*HEADER_ERRORS, Warning) as error:
         raise DataError(f"{where} cannot be read as a NumPy file: {first_line(error)}") from error
     count, left = math.prod(shape), len(data) - file.tell()
-    if dtype.hasobject or not dtype.itemsize or min(shape, default=0) < 0:
+    if dtype.kind not in PLAIN or not dtype.itemsize or min(shape, default=0) < 0:
         raise DataError(f"{where} cannot be read as a NumPy file: it holds {dtype}{shape}")
     if count * dtype.itemsize != left:
         raise DataError(f"{where} has {left} bytes after its header, expected {count * dtype.itemsize}")
     values = np.frombuffer(data, dtype, count, file.tell())
+    if dtype.kind == "U" and not _are_characters(values.view(np.dtype("u4").newbyteorder(dtype.byteorder))):
+        raise DataError(f"{where} cannot be read as a NumPy file: it has a text of what are no characters")
     return values.reshape(shape, order="F" if in_columns else "C")
+
+
+def _are_characters(codes: np.ndarray) -> bool:
+    """NumPy believes whatever number stands for a character, and Python fails at it when it is used."""
+    return bool(np.all((codes < SURROGATES.start) | (codes >= SURROGATES.stop) & (codes <= sys.maxunicode)))

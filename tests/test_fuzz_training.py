@@ -285,6 +285,8 @@ def test_hashes_of_a_checkpoint(saved, content):
 @example(DEEP)
 @example(json.dumps({"meta": {}, "leaves": {"w": ["float32", [2**40, 2**40]]}}).encode())
 @example(json.dumps({"meta": {}, "leaves": {"w": ["float32", [2**40]], "v": ["int8", [1]]}}).encode())
+@example(json.dumps({"meta": {}, "leaves": {"w": ["\0", [3]]}}).encode())  # what NumPy takes for bool
+@example(json.dumps({"meta": {}, "leaves": {"w": ["bool", [3]]}}).encode())
 @fuzzed
 def test_meta_of_a_checkpoint(saved, content):
     """Hashed again by whoever altered it."""

@@ -196,6 +196,10 @@ def _read(folder: Path, step: int, abstract_tree: PyTree | None, repairs: tuple[
     }
     try:
         with _checkpointer() as (checkpointer, args):
+            # Orbax would turn what is stored into the dtype that is asked for, whatever that does to it.
+            stored = checkpointer.metadata(source / STATE).item_metadata.tree
+            if (difference := _first_difference(stored, wanted)) is not None:
+                raise ValueError(difference)
             leaves = checkpointer.restore(source / STATE, args=args.StandardRestore(placed))
     except (ValueError, LookupError, TypeError) as error:
         raise ConfigError(f"{source / STATE} does not hold what {META} says: {error}") from error
