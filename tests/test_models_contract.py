@@ -37,11 +37,21 @@ STREAMED = [
     ("attention", OPTIONS["attention"] | {"position": "mru", "mru_order": 2}),
 ]
 FORWARD = [pytest.param(name, options, id=f"{name}{i}") for i, (name, options) in enumerate(STREAMED)]
-ALL = [
-    pytest.param(name, options | {"direction": direction}, id=f"{name}-{direction}")
-    for name, options in DIRECTED.items()
-    for direction in Direction
-] + [pytest.param(name, options, id=name) for name, options in OPTIONS.items() if name not in DIRECTED]
+
+
+def directed(name: str, end: str = "", **more):
+    """Cases of all directions. In `make test` one of them is run, another one for each layer."""
+    own = list(Direction)[list(DIRECTED).index(name) % 3]
+    for direction in Direction:
+        marks = () if direction is own else pytest.mark.thorough
+        yield pytest.param(
+            name, DIRECTED[name] | {"direction": direction} | more, id=f"{name}-{direction}{end}", marks=marks
+        )
+
+
+ALL = [case for name in DIRECTED for case in directed(name)] + [
+    pytest.param(name, options, id=name) for name, options in OPTIONS.items() if name not in DIRECTED
+]
 WITHOUT_ENERGY = {"attention", "linear_attention", "mlp"}
 MULTIPLIED = {"mru": "W_in", "attention": "W_turn", "dense": "W"}
 """What makes the matrices that are multiplied over time: only if they are near I, or small, their products stay
@@ -104,11 +114,7 @@ def test_causality_by_gradients(x64, name, options):
         assert (seen[part] > 1e-9).all() if reads else not seen[part].any()
 
 
-CHUNKED = [
-    pytest.param(name, options | {"direction": direction, "chunk": 3}, id=f"{name}-{direction}-chunked")
-    for name, options in DIRECTED.items()
-    for direction in Direction
-]
+CHUNKED = [case for name in DIRECTED for case in directed(name, "-chunked", chunk=3)]
 
 
 @pytest.mark.parametrize(("name", "options"), ALL + CHUNKED)
@@ -303,9 +309,9 @@ def test_a_step_of_training_lowers_the_loss(name, options):
     u, mask, _ = inputs()
     target = jnp.asarray(normals(BATCH, STEPS, WIDTH, seed=1))
     loss = lambda params: ((run.on(params).module()(u, mask=mask)[0] - target) ** 2).mean()  # noqa: E731
-    value, gradient = jax.jit(jax.value_and_grad(loss))(run.params)
-    stepped = jax.tree.map(lambda p, g: p - 1e-3 * g, run.params, gradient)
-    assert loss(stepped) < value
+    slope = jax.jit(jax.value_and_grad(loss))
+    value, gradient = slope(run.params)
+    assert slope(jax.tree.map(lambda p, g: p - 1e-3 * g, run.params, gradient))[0] < value
 
 
 @pytest.mark.parametrize(("name", "options"), OPTIONS.items())
@@ -315,8 +321,8 @@ def test_a_checkpoint_gives_the_same_layer_back(name, options, tmp_path):
     restored = checkpoint.restore(tmp_path, jax.eval_shape(lambda: run.params))
     assert restored is not None
     u = jnp.float32(normals(BATCH, STEPS, WIDTH))
-    y, again = (layer.module()(u)[0] for layer in (run, run.on(restored.tree)))
-    assert y.tobytes() == again.tobytes()
+    outputs = jax.jit(lambda params: run.on(params).module()(u)[0])
+    assert outputs(run.params).tobytes() == outputs(restored.tree).tobytes()
 
 
 def test_unknown_layers_are_refused():
