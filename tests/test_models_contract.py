@@ -37,21 +37,11 @@ STREAMED = [
     ("attention", OPTIONS["attention"] | {"position": "mru", "mru_order": 2}),
 ]
 FORWARD = [pytest.param(name, options, id=f"{name}{i}") for i, (name, options) in enumerate(STREAMED)]
-
-
-def directed(name: str, end: str = "", **more):
-    """Cases of all directions. In `make test` one of them is run, another one for each layer."""
-    own = list(Direction)[list(DIRECTED).index(name) % 3]
-    for direction in Direction:
-        marks = () if direction is own else pytest.mark.thorough
-        yield pytest.param(
-            name, DIRECTED[name] | {"direction": direction} | more, id=f"{name}-{direction}{end}", marks=marks
-        )
-
-
-ALL = [case for name in DIRECTED for case in directed(name)] + [
-    pytest.param(name, options, id=name) for name, options in OPTIONS.items() if name not in DIRECTED
-]
+ALL = [
+    pytest.param(name, options | {"direction": direction}, id=f"{name}-{direction}")
+    for name, options in DIRECTED.items()
+    for direction in Direction
+] + [pytest.param(name, options, id=name) for name, options in OPTIONS.items() if name not in DIRECTED]
 WITHOUT_ENERGY = {"attention", "linear_attention", "mlp"}
 MULTIPLIED = {"mru": "W_in", "attention": "W_turn", "dense": "W"}
 """What makes the matrices that are multiplied over time: only if they are near I, or small, their products stay
@@ -114,7 +104,11 @@ def test_causality_by_gradients(x64, name, options):
         assert (seen[part] > 1e-9).all() if reads else not seen[part].any()
 
 
-CHUNKED = [case for name in DIRECTED for case in directed(name, "-chunked", chunk=3)]
+CHUNKED = [
+    pytest.param(name, options | {"direction": direction, "chunk": 3}, id=f"{name}-{direction}-chunked")
+    for name, options in DIRECTED.items()
+    for direction in Direction
+]
 
 
 @pytest.mark.parametrize(("name", "options"), ALL + CHUNKED)
