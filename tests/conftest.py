@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+from collections import Counter
 
 import jax
 import pytest
@@ -13,8 +14,11 @@ _LAYER_FILES += [f"attention.{part}" for part in ("init", "timeline", "position"
 _LAYER_FILES += ["mlp.layer", "theory.dense_jax", "theory.monte_carlo"]
 install_import_hook(["linalg", "scans", *_LAYER_FILES], "beartype.beartype")
 
-QUICK = "--xla_backend_optimization_level=0"
-"""A test compiles far longer than it computes. XLA's own passes stay; without LLVM's it takes a third less."""
+QUICK = (
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+)
+"""A test compiles far longer than it computes. XLA's own passes stay; without LLVM's it takes a third less, and in one
+piece and with plain emitters for fused operations a quarter of that."""
 
 
 def pytest_configure(config):
@@ -26,6 +30,21 @@ def pytest_configure(config):
     flags = os.environ.get("XLA_FLAGS", "")
     if not os.environ.get("LINREC_TEST_ALL") and QUICK not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {QUICK}".strip()  # read when the first array is made
+
+
+def pytest_collection_modifyitems(config, items):
+    """Thins what is marked, see `markers` in pyproject.toml; what is asked for by its name is left as it is."""
+    if os.environ.get("LINREC_TEST_ALL") or config.option.keyword or any("::" in name for name in config.args):
+        return
+    seen, kept, left = Counter(), [], []
+    for item in items:
+        mark = item.get_closest_marker("every")
+        test = item.nodeid.partition("[")[0]
+        skipped = mark is not None and seen[test] % mark.args[0]
+        (left if skipped or item.get_closest_marker("thorough") else kept).append(item)
+        seen[test] += 1
+    items[:] = kept
+    config.hook.pytest_deselected(items=left)
 
 
 collect_ignore = ["test_honest_determinism.py", "test_honest_metrics.py"] * (not os.environ.get("LINREC_TEST_ALL"))
@@ -50,3 +69,24 @@ def trained(tmp_path_factory):
     from smoke_run import smoke_config, train_quietly
 
     return train_quietly(smoke_config(), tmp_path_factory.mktemp("trained") / "run")
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory):
+    """The folder of a run of the command that was left alone; its tests leave it as it is."""
+    from commands import TINY, call
+
+    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    assert call("train.py", TINY, f"--workdir={folder}").code == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def compiled_once():
+    """Runs of equal configs share what is compiled: for tests of what becomes of a run, not of its programs."""
+    from smoke_run import ONCE
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, function in ONCE:
+            patch.setattr(module, name, function)
+        yield

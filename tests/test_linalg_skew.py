@@ -44,6 +44,7 @@ def test_skew_is_m_minus_its_transpose():
     np.testing.assert_array_equal(skew(jnp.asarray(m)), m - m.transpose(0, 2, 1))
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("name", MAPS)
 @pytest.mark.parametrize("n", [1, 2, 8, 128])
 @pytest.mark.parametrize("scale", [0.01, 1.0, 10.0])

@@ -124,6 +124,7 @@ def text(made, count=COUNT, seed=3, prompt=PROMPT):
     return [token for token, _ in made.go_on(made.start(prompt, jax.random.key(seed)), count)]
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("layer", MODELS)
 def test_a_text_is_what_whole_calls_draw(layer, mode):

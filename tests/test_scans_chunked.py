@@ -15,7 +15,7 @@ WAYS = ("forward", "backward", "bidirectional")
 
 
 def lengths_of_tails(chunk):
-    return sorted({1, 2, chunk - 1, chunk, chunk + 1, 3 * chunk, 3 * chunk + 1, 57} - {0})
+    return sorted({1, chunk - 1, chunk, 7 * chunk + 1})
 
 
 def drawn(*shape, seed=0):
@@ -41,6 +41,7 @@ def assert_close(found, expected, tolerance=1e-11):
         np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("chunk", CHUNKS)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("carried", [False, True])
@@ -57,6 +58,7 @@ def test_every_tail_equals_the_loop(x64, chunk, reverse, carried):
         np.testing.assert_allclose(as_complex(last), expected_last, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("chunk", CHUNKS)
 @pytest.mark.parametrize("way", WAYS)
 def test_values_and_gradients_equal_those_of_the_recurrence(x64, chunk, way):
@@ -80,6 +82,7 @@ def test_values_and_gradients_equal_those_of_the_recurrence(x64, chunk, way):
     assert_close(found, expected)
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("steps", [8, 9, 11])
 def test_resets_at_the_starts_of_chunks(x64, way, steps):
@@ -95,9 +98,10 @@ def test_resets_at_the_starts_of_chunks(x64, way, steps):
     assert not np.allclose(found[0], both(system, u, h0, chunk=chunk, reverse=way == "backward")[0][0])
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("chunk", [2, 4])
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("steps", [8, 11])
+@pytest.mark.parametrize("way", WAYS)
 def test_padding_at_the_end_holds_the_state(x64, chunk, way, steps):
     """Lengths of one step, within a chunk, of whole chunks, within the tail, and none at all; padding is NaN."""
     system = make_system(bidirectional=way == "bidirectional")

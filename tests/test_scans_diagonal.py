@@ -46,6 +46,7 @@ def as_complex(h):
     return np.asarray(h[..., :MODES] + 1j * h[..., MODES:])
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("steps", [1, 2, 3, 8, 257])

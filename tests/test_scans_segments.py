@@ -39,6 +39,7 @@ def run(way, start_gain, given, *, whole):
     return jax.tree.leaves(jit(both)(system, u, h0))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("way", "given", "start_gain"),
     [

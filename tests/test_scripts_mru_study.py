@@ -15,6 +15,7 @@ from training.config import from_config_dict, to_plain
 from training.errors import ConfigError, PreemptedError
 from training.results import score
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
 SEEDS = ("0", "1", "2")
 POSITIONS = list(np.linspace(3, 2, 16))
 

@@ -27,7 +27,7 @@ TYPICAL_DRAWS = {64: 1500, 256: 150}
 sample_once = functools.cache(sample)
 
 
-@pytest.mark.parametrize(("n", "draws"), [(16, 4000), (64, 2800), (256, 900)])
+@pytest.mark.parametrize(("n", "draws"), [(16, 4000), (64, 2800), pytest.param(256, 900, marks=pytest.mark.thorough)])
 def test_complex_draws_agree_with_the_exact_mean_up_to_two_root_n(n, draws):
     """|mean - exact| < 4 standard errors and standard error < 3 %, at all k <= 2 sqrt n (one set of draws for all)."""
     longest = round(2 * math.sqrt(n))
@@ -110,6 +110,7 @@ def test_typical_draws_pass_levels_when_others_did(name):
     assert_shares(log_s, math.log(LARGEST["float32"]), name, "f32")
 
 
+@pytest.mark.thorough
 def test_wider_typical_draws_begin_as_others_did():
     """oracle: up to 2 sqrt n; 1,200 steps of width 256 take minutes."""
     growth = log_s_of(sample_once(Plan(256, 32, 900))) - np.log1p(np.arange(33))

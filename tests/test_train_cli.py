@@ -27,6 +27,7 @@ ENERGIES = {
     "state_temporal",
 }
 ALWAYS = {"step", "seed", "split", "loss", "data", "seconds"}
+pytestmark = pytest.mark.usefixtures("compiled_once")
 STEPS, PROBED, EVALUATED = range(13), (0, 4, 8, 12), (0, 4, 8, 12)
 
 

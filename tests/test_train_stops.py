@@ -25,14 +25,7 @@ from training.step import FINE, StepMetrics
 from training.writers import read_metrics
 
 CONTINUE = "--config.on_nonfinite=continue"
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    """A run left alone; its tests leave it as it is."""
-    folder = tmp_path_factory.mktemp("undisturbed") / "run"
-    assert call("train.py", TINY, f"--workdir={folder}").code == 0
-    return folder
+pytestmark = pytest.mark.usefixtures("compiled_once")
 
 
 @pytest.fixture

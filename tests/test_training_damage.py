@@ -14,13 +14,13 @@ from training.errors import ConfigError
 from training.results import read_results
 
 FILES = ("config.json", "metrics.jsonl", "results.json", "cost.json")
+pytestmark = pytest.mark.usefixtures("compiled_once")
 
 
 @pytest.fixture(scope="module")
-def scored(tmp_path_factory):
+def scored(undisturbed, tmp_path_factory):
     """A run that was trained and scored; its tests leave it as it is."""
-    folder = tmp_path_factory.mktemp("scored") / "run"
-    assert call("train.py", TINY, f"--workdir={folder}").code == 0
+    folder = shutil.copytree(undisturbed, tmp_path_factory.mktemp("scored") / "run")
     assert call("eval.py", f"--workdir={folder}").code == 0
     return folder
 

@@ -13,13 +13,7 @@ from commands import TINY, assert_refused, call
 from scripts.kill_subjects import differ_runs
 from training import checkpoint, writers
 
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    """A run left alone."""
-    folder = tmp_path_factory.mktemp("undisturbed") / "run"
-    assert call("train.py", TINY, f"--workdir={folder}").code == 0
-    return folder
+pytestmark = pytest.mark.usefixtures("compiled_once")
 
 
 def goes_on(folder, undisturbed):

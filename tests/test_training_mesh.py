@@ -27,7 +27,7 @@ def found(tmp_path_factory):
     return json.loads(on_devices(8, "meshes.py", tmp_path_factory.mktemp("runs")).splitlines()[-1])
 
 
-@pytest.mark.parametrize("layer", [*meshes.LAYERS, "language"])
+@pytest.mark.parametrize("layer", meshes.MODELS)
 def test_time_and_records_on_six_devices_give_what_one_gives(found, layer):
     """In float32; and the step gathers nothing of the size of an activation, (B/2) T D."""
     difference, gathered = found["split"][layer]
@@ -35,6 +35,7 @@ def test_time_and_records_on_six_devices_give_what_one_gives(found, layer):
     assert gathered < meshes.BATCH // 2 * meshes.TASK.length * 16
 
 
+@pytest.mark.thorough
 def test_seeds_on_two_devices_give_what_one_gives(found):
     """Not the bits: a program of several devices is compiled otherwise. They exchange nothing."""
     difference, exchanges = found["seeds"]

@@ -244,9 +244,10 @@ def deaf():
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
-def test_a_run_with_a_service_that_never_answers_ends_bit_for_bit_like_one_without(tmp_path, deaf, monkeypatch):
-    assert call("train.py", TINY, f"--workdir={tmp_path / 'alone'}").code == 0
-    assert sorted(path.name for path in (tmp_path / "alone").iterdir() if path.is_dir()) == ["checkpoints"]
+def test_a_run_with_a_service_that_never_answers_ends_bit_for_bit_like_one_without(
+    undisturbed, tmp_path, deaf, monkeypatch
+):
+    assert sorted(path.name for path in undisturbed.iterdir() if path.is_dir()) == ["checkpoints"]
     monkeypatch.setenv("WANDB_MODE", "online")
     monkeypatch.setenv("WANDB_BASE_URL", deaf)
     monkeypatch.setitem(mirrors.PATIENCE, "wandb", 1)
@@ -256,7 +257,7 @@ def test_a_run_with_a_service_that_never_answers_ends_bit_for_bit_like_one_witho
     assert told == [
         "the wandb mirror is gone (it did not get on for 1 s), the run is not: train.py --sync uploads it later"
     ]
-    assert differ_runs(tmp_path / "alone", tmp_path / "run") == []
+    assert differ_runs(undisturbed, tmp_path / "run") == []
     rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
     events = events_of(tmp_path / "run" / "tensorboard")
     found = {(event.step, value.tag): value.simple_value for event in events for value in event.summary.value}
