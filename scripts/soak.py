@@ -3,9 +3,9 @@
     python -m scripts.soak                 50,000 updates, 500 evaluations, 500 checkpoints of a tiny model
     python -m scripts.soak --steps=5000
 
-Samples are taken every hundredth of the run. Its second fifth, when all is compiled, is compared with its last one: the
-resident memory (largest of each) may grow by 2 %, the number of open files by none, the time of an update (median of
-each) by a quarter, for other work on the machine is in it.
+Samples are taken at every hundredth of the run but the last. Its second fifth, when all is compiled, is compared with
+its last one: the resident memory (largest of each) may grow by 2 %, the number of open files by none, the time of an
+update (median of each) by a quarter, for other work on the machine is in it.
 
 Exit code 0: flat. 1: not. 2: refused.
 """
@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from configs import lra
 from scripts.arguments import Parser, positive
+from training import cli
 from training.config import ExperimentConfig, from_config_dict
 from training.loop import train
 
@@ -42,8 +43,8 @@ class Sample(NamedTuple):
     seconds: float
 
 
-def main(argv: Sequence[str]) -> int:
-    """Runs it in a temporary folder and prints a line for each quantity. Returns the exit code."""
+def main(argv: Sequence[str]) -> None:
+    """Runs it in a temporary folder and prints a line for each quantity. Raises SystemExit if one has grown."""
     parser = Parser("soak", __doc__)
     parser.add_argument("--steps", type=positive, default=50_000, metavar="N", help="updates (default 50,000)")
     steps = parser.parse_args(argv[1:]).steps
@@ -54,22 +55,22 @@ def main(argv: Sequence[str]) -> int:
     grown = growth(samples)
     for name, ratio in grown.items():
         print(f"{name}: {ratio:.4f} of what it was, at most {GROWTH[name]}")
-    return int(any(ratio > GROWTH[name] for name, ratio in grown.items()))
+    if any(ratio > GROWTH[name] for name, ratio in grown.items()):
+        sys.exit(1)
 
 
 def soak(steps: int, workdir: Path) -> list[Sample]:
     """Trains and takes samples."""
     samples: list[Sample] = []
-    done, began = 0, time.monotonic()
-    every = max(steps // SAMPLES, 1)
+    done, seen, began = -1, 0, time.monotonic()  # asked once before the first step
 
     def look() -> bool:
-        nonlocal done, began
+        nonlocal done, seen, began
         done += 1
-        if done % every == 0:
+        if done * SAMPLES // steps > len(samples):
             now = time.monotonic()
-            samples.append(Sample(_resident(), len(os.listdir("/proc/self/fd")), (now - began) / every))
-            began = now
+            samples.append(Sample(_resident(), len(os.listdir("/proc/self/fd")), (now - began) / (done - seen)))
+            seen, began = done, now
         return False
 
     with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
@@ -107,4 +108,4 @@ def _resident() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(cli.guarded(main, sys.argv))

@@ -10,6 +10,6 @@ from training.workdir import read_config
 
 if __name__ == "__main__":
     workdir, steps = pathlib.Path(sys.argv[1]), int(sys.argv[2])
-    calls = iter(range(1, steps + 1))
+    calls = iter(range(steps + 1))  # before the first step, and after each
     with contextlib.suppress(PreemptedError):
         train(read_config(workdir)[0], workdir, workdir, lambda: next(calls) == steps)

@@ -114,7 +114,7 @@ def resumed(folder: pathlib.Path):
     shapes = (MeshConfig(seeds=2, sequence=2), ONE, MeshConfig(seeds=2, sequence=2))
 
     def part(shape: MeshConfig, workdir: pathlib.Path, steps: int):
-        calls = iter(range(1, 100))
+        calls = iter(range(100))  # before the first step, and after each
         try:
             train(dataclasses.replace(config, mesh=shape), workdir, folder, lambda: next(calls) == steps)
         except PreemptedError:

@@ -15,10 +15,10 @@ FIRST = dict.fromkeys(("attention_rope", "mru_identity"), "model=small_mlp")
 
 @pytest.mark.usefixtures("compiled_once")
 def test_rows_are_run_until_the_time_is_over_and_go_on_there(tmp_path, monkeypatch, capsys):
-    """The clock moves by four seconds whenever it is read: the time is over in the middle of the second row."""
+    """The clock moves by 3.5 seconds whenever it is read: the time is over in the middle of the second row."""
     monkeypatch.setattr(mru_device, "ROWS", FIRST)
     command = ["mru_device", f"--out={tmp_path}", "--smoke", "--minutes=1"]
-    ticks = itertools.count(0, 4)
+    ticks = itertools.count(0, 3.5)
     with pytest.raises(PreemptedError, match=r"mru_identity: stopped at step \d+ of 12 and saved: the same command"):
         mru_device.main(command, clock=lambda: next(ticks))
     assert "not finished: mru_identity" in capsys.readouterr().out

@@ -272,7 +272,7 @@ def test_a_run_is_kept_only_if_it_ended_and_is_the_one_that_was_asked_for(tmp_pa
     """A run that was stopped and scored by hand is trained to its end; one of another config is refused."""
     plain = config.get_config("model=mlp,smoke").to_dict()
     ours, folder = from_config_dict(plain), tmp_path / "run"
-    steps = iter([False, False, True])
+    steps = iter([False, False, False, True])
     with pytest.raises(PreemptedError):
         scored(ours, folder, tmp_path, "val", "last", to_stop=lambda: next(steps))
     before = [score(folder, tmp_path, "val", which) for which in ("last", "best")]

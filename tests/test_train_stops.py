@@ -198,6 +198,36 @@ def test_a_signal_saves_the_step_in_progress_and_the_run_goes_on(undisturbed, tm
     assert differ_runs(undisturbed, folder) == []
 
 
+@pytest.mark.parametrize("start", [0, 8])
+def test_a_signal_before_the_first_step_ends_a_run_at_once(undisturbed, tmp_path, monkeypatch, start):
+    """While it compiles: of a new run, and of one that goes on."""
+    folder, compile_step = tmp_path / "run", loop.compile_step
+
+    def interrupted(program, mesh):
+        signal.raise_signal(signal.SIGTERM)
+        return compile_step(program, mesh)
+
+    if start:
+        shutil.copytree(undisturbed, folder)
+        shutil.rmtree(folder / "checkpoints" / "12")
+    monkeypatch.setattr(loop, "compile_step", interrupted)
+    monkeypatch.setattr(loop.Run, "_evaluate", None)
+    ended = call("train.py", TINY, f"--workdir={folder}")
+    line = f"stopped at step {start} of 12 before anything was trained: the same command goes on there\n"
+    assert (ended.code, ended.err) == (75, line)
+    assert checkpoint.steps(folder / "checkpoints") == [start] * bool(start)
+    monkeypatch.undo()
+    assert call("train.py", TINY, f"--workdir={folder}").code == 0
+    assert differ_runs(undisturbed, folder) == []
+
+
+def test_a_finished_run_says_so_without_compiling(copy, monkeypatch):
+    for name in ("compile_step", "begin"):
+        monkeypatch.setattr(loop, name, lambda *_: pytest.fail("compiled"))
+    ended = call("train.py", TINY, f"--workdir={copy}")
+    assert (ended.code, ended.out) == (0, f"going on from step 12\nfinished already: 12 steps in {copy}\n")
+
+
 def test_a_signal_ends_a_process_of_its_own(tmp_path):
     folder = tmp_path / "run" / "checkpoints"
     process = start("train.py", TINY, f"--workdir={tmp_path / 'run'}", "--config.train.steps=1000000")

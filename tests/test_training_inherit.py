@@ -32,8 +32,9 @@ def stopped(trained, tmp_path_factory):
     """Such a run, stopped after its first step; what it started from is gone since."""
     folder = tmp_path_factory.mktemp("stopped")
     old = shutil.copytree(trained, folder / "old")
+    asked = iter([False, True])  # before the first step, and after it
     with pytest.raises(PreemptedError):
-        train(further(old), folder / "run", folder, lambda: True)
+        train(further(old), folder / "run", folder, lambda: next(asked))
     shutil.rmtree(old)
     return folder / "run"
 

@@ -18,4 +18,4 @@ class NonFiniteError(Exception):
 
 
 class PreemptedError(Exception):
-    """Training was asked to stop, and saved before it did: one line naming the step, exit 75."""
+    """Training was asked to stop, and has saved what it did before: one line naming the step, exit 75."""

@@ -5,6 +5,7 @@ fetched one step late, so that the device never waits for the log; before an eva
 """
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -44,7 +45,7 @@ from training.nonfinite import Incident
 from training.optim import parameter_table
 from training.probe import probe_batch, probe_lengths, probe_rows, probe_times
 from training.profile import FOLDER, Profile
-from training.start import begin
+from training.start import abstract_state, begin
 from training.state import (
     Affine,
     Params,
@@ -91,7 +92,7 @@ def load_task(config: ExperimentConfig, data_dir: Path) -> tuple[TaskSpec, Affin
 def train(config: ExperimentConfig, workdir: Path, data_dir: Path, to_stop: Callable[[], bool] = lambda: False) -> None:
     """Trains to the end, from the newest checkpoint if there is one.
 
-    to_stop: asked after every step whether to save and stop there.
+    to_stop: asked before the first step whether to stop, and after every one whether to save and stop there.
     Raises ConfigError and DataError before anything is written if the run cannot start, NonFiniteError if it stops,
     PreemptedError if it was asked to. Of several processes (`training.distributed`) all call it, and the first writes.
     """
@@ -117,12 +118,15 @@ def _prepared(
         held.enter_context(alone(workdir))
         recorded_peak(workdir)  # damage is said before the work and not after it
     inherited = inherit(program, workdir, begun) if is_first() else None
-    train_step = compile_step(program, mesh)
+    compiled = functools.cache(lambda: compile_step(program, mesh))
+    over = checkpoint.steps(workdir / CHECKPOINTS)[-1:] == [config.train.steps]
+    if not over or jax.process_count() > 1:  # several compile together, and only one has the folder
+        compiled()
     data = load_data(config, data_dir)
     steps_per_epoch(data.splits["train"], config.train.batch_size)
     times = probe_times(program.task.length)
     if not is_first():
-        return Run(program, data, workdir, times, mesh, Nowhere(), to_stop, train_step, inherited, [])
+        return Run(program, data, workdir, times, mesh, Nowhere(), to_stop, compiled, inherited, [])
     facts = {"probe_times": times, "data_sha256": data.content_sha256, **model_facts(program)}
     if inherited is not None:
         facts["init_from"] = inherited.facts
@@ -132,7 +136,7 @@ def _prepared(
     log = held.enter_context(contextlib.closing(RunLog(workdir / LOG)))
     for line in changes:
         log.say(f"warning: {line}")
-    return Run(program, data, workdir, times, mesh, log, to_stop, train_step, inherited, changes)
+    return Run(program, data, workdir, times, mesh, log, to_stop, compiled, inherited, changes)
 
 
 class Run:
@@ -147,13 +151,13 @@ class Run:
         mesh: Mesh,
         log: RunLog | Nowhere,
         to_stop: Callable[[], bool],
-        train_step: CompiledStep,
+        compiled: Callable[[], CompiledStep],
         inherited: Inherited | None,
         repairs: list[str],
     ):
         config = program.config
         self.program, self.config, self.splits, self.workdir, self.log = program, config, data.splits, workdir, log
-        self.mesh, self.to_stop, self.train_step, self.times = mesh, to_stop, train_step, times
+        self.mesh, self.to_stop, self.compiled, self.times = mesh, to_stop, compiled, times
         self.eval_step = using(mesh, make_eval_step(program))
         self.probe_step = using(mesh, make_probe_step(program, times))
         batch = probe_batch(data.splits["val"], config.train.probe_size)
@@ -168,15 +172,13 @@ class Run:
 
     def go(self) -> None:
         """From the newest checkpoint, or from the start, to the last step."""
-        config = self.config
-        params, stats = self._initial()
-        fresh, diagnostics = begin(self.program, params, self._probe, self.probe_inputs, stats)
-        state, start, rows = self._restore(fresh)
+        config, diagnostics = self.config, None
+        if (restored := self._restore()) is None:
+            params, stats = self._initial()
+            fresh, diagnostics = begin(self.program, params, self._probe, self.probe_inputs, stats)
+            restored = place(fresh, split_seeds(self.mesh)), None, None
+        state, start, rows = restored
         self._stop_if_asked(state)
-        self.log.say(
-            parameter_table(self.program.abstract_params, config.model.layers, config.optim.groups, config.optim.decay)
-        )
-        self.log.say(self.train_step.table)
         with (
             MetricsLog(self.workdir / METRICS, start, rows) if is_first() else Nowhere() as self.metrics,
             Beside(config.mirrors if is_first() else Mirrors.NONE, self.workdir, self.log.say) as self.mirrors,
@@ -185,6 +187,14 @@ class Run:
             if start == config.train.steps:
                 self.log.say(f"finished already: {start} steps in {self.workdir}")
                 return
+            optim = config.optim
+            self.log.say(parameter_table(self.program.abstract_params, config.model.layers, optim.groups, optim.decay))
+            self.log.say(self.compiled().table)
+            if self.to_stop():
+                raise PreemptedError(
+                    f"stopped at step {start or 0} of {config.train.steps} before anything was trained: "
+                    "the same command goes on there"
+                )
             if start is None:
                 self._flush(Pending(0, None, diagnostics), state)
                 state = self._evaluate(state, 0)
@@ -208,21 +218,25 @@ class Run:
         # Placed as they will be while training, so that the probe is compiled once.
         return fetch(self.mesh, self.probe_step(place(params, split_seeds(self.mesh)), inputs))
 
-    def _restore(self, fresh: TrainState) -> tuple[TrainState, int | None, int | None]:
-        """The state to begin with, on the devices, its step and the rows there were then; `fresh` if none was saved."""
-        restored = None
+    def _restore(self) -> tuple[TrainState, int | None, int | None] | None:
+        """The newest state, on the devices, its step and the rows there were then; None if none was saved."""
+        folder, restored = self.workdir / CHECKPOINTS, None
         with together():
             if is_first():
-                restored = checkpoint.restore(self.workdir / CHECKPOINTS, jax.eval_shape(lambda: fresh))
+                expected = abstract_state(self.program) if checkpoint.steps(folder) else None
+                restored = checkpoint.restore(folder, expected)
         facts = told(None if restored is None else [restored.step, restored.meta, restored.repairs])
         if facts is None:
-            return place(fresh, split_seeds(self.mesh)), None, None
+            return None
         step, meta, repairs = facts
         self.repairs, self.stopped = list(dict.fromkeys([*meta["repairs"], *self.repairs])), meta["stopped"]
         self._repaired(repairs)
         self.log.say(f"going on from step {step}")
-        tree = copied(fresh if restored is None else restored.tree)
-        return place(tree, split_seeds(self.mesh)), step, meta.get("rows")
+        if restored is None:
+            tree = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), abstract_state(self.program))
+        else:
+            tree = restored.tree
+        return place(copied(tree), split_seeds(self.mesh)), step, meta.get("rows")
 
     def _repaired(self, lines: Sequence[str]) -> None:
         """Says what was mended; every later checkpoint carries it into the results."""
@@ -238,7 +252,7 @@ class Run:
         try:
             for step, batch in enumerate(self._batches(start), start=start + 1):
                 profile.before(step)
-                state, metrics = self.train_step.call(state, batch, np.int32(step - 1))
+                state, metrics = self.compiled().call(state, batch, np.int32(step - 1))
                 profile.after(step, metrics)
                 last = step == total
                 stopping = not last and self.to_stop()

@@ -19,7 +19,7 @@ from training.config import ExperimentConfig
 from training.errors import ConfigError
 from training.files import size_text
 from training.mesh import batch_shardings, split_seeds, using
-from training.state import Program, TrainState, initial_state
+from training.state import Program, TrainState, abstract_params_of_all, initial_state
 from training.step import StepMetrics, make_train_step
 
 TrainStep = Callable[[TrainState, Any, ArrayLike], tuple[TrainState, StepMetrics]]
@@ -72,9 +72,8 @@ class CompiledStep(NamedTuple):
 
 def abstract_start(program: Program, sharding: Sharding | None = None) -> TrainState:
     """Shapes of the state as the train step takes it, placed as told; without `energy_ref`, which it does not read."""
-    seeds = len(program.config.seeds)
-    stacked = jax.tree.map(lambda p: jax.ShapeDtypeStruct((seeds, *p.shape), p.dtype), program.abstract_params)
-    return _placed(jax.eval_shape(lambda params: initial_state(program, params, ()), stacked), sharding)
+    params = abstract_params_of_all(program)
+    return _placed(jax.eval_shape(lambda params: initial_state(program, params, ()), params), sharding)
 
 
 def abstract_batch(program: Program, mesh: Mesh) -> dict[str, jax.ShapeDtypeStruct]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from data.spec import InputKind, TaskKind
 from models.norm import Stats
 from training.probe import energy_refs
-from training.state import Params, Program, TrainState, initial_params_of_all, initial_state
+from training.state import Params, Program, TrainState, abstract_params_of_all, initial_state
 from training.step import make_probe_step
 
 Diagnostics = list[dict[str, Any]]
@@ -40,4 +40,4 @@ def abstract_state(program: Program) -> TrainState:
         "lengths": jnp.ones((1, *pair), jnp.int32),
     }
     probe_step = make_probe_step(program, (1,))
-    return jax.eval_shape(lambda: begin(program, initial_params_of_all(program), probe_step, inputs)[0])
+    return jax.eval_shape(lambda params: begin(program, params, probe_step, inputs)[0], abstract_params_of_all(program))

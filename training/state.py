@@ -135,6 +135,12 @@ def initial_params_of_all(program: Program) -> Params:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *drawn)
 
 
+def abstract_params_of_all(program: Program) -> Params:
+    """Their shapes and dtypes."""
+    seeds = len(program.config.seeds)
+    return jax.tree.map(lambda p: jax.ShapeDtypeStruct((seeds, *p.shape), p.dtype), program.abstract_params)
+
+
 def initial_stats_of_all(program: Program) -> Stats:
     """The running averages of every seed before its first step."""
     seeds = len(program.config.seeds)
