@@ -15,7 +15,6 @@ FORMS = {"lru": textbook.lru, "rotrnn": textbook.rotrnn} | {
 FILES = {p.stem: (p, form) for name, form in FORMS.items() for p in sorted(oracle_dir().glob(f"{name}*.npz"))}
 
 
-@pytest.mark.every(3)
 @pytest.mark.parametrize("name", FILES, ids=[f"oracle-{name}" for name in FILES])
 def test_published_forms_match_the_reference_values(x64, name):
     path, form = FILES[name]

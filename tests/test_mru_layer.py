@@ -92,7 +92,6 @@ def test_whole_split_and_stepwise_use_agree(x64, state_scan, output_norm):
         assert_close(total(state), total(last))
 
 
-@pytest.mark.every(2)
 @pytest.mark.parametrize("variant", Variant)
 def test_padding_is_not_seen(x64, variant):
     """Masked steps hold the state and give 0; whatever stands there, even NaN, reaches no output and no gradient."""
@@ -139,7 +138,6 @@ def test_rescaling_changes_no_value_and_no_gradient(x64, output_norm):
         assert_close(found, expected)
 
 
-@pytest.mark.every(2)
 @pytest.mark.parametrize("variant", Variant)
 def test_gradients_are_finite_for_short_and_long_inputs(variant):
     """Float32, elements of deviation 0.02."""
@@ -152,7 +150,6 @@ def test_gradients_are_finite_for_short_and_long_inputs(variant):
         assert np.abs(found[1]).max() > 0
 
 
-@pytest.mark.every(3)
 @pytest.mark.parametrize("variant", Variant)
 def test_start(variant):
     """M = I: one constant vector is added to every token; W_in, though 0, has a gradient."""
