@@ -50,8 +50,7 @@ def records_of_the_end(config: ExperimentConfig, folder: Path) -> list[Record]:
 
 def is_trained(config: ExperimentConfig, folder: Path) -> bool:
     """Whether nothing is left to do but to score. Raises ConfigError for damaged records."""
-    last = folder / CHECKPOINTS / str(config.train.steps) / checkpoint.MANIFEST
-    return last.exists() or bool(records_of_the_end(config, folder))
+    return checkpoint.is_intact(folder / CHECKPOINTS, config.train.steps) or bool(records_of_the_end(config, folder))
 
 
 def is_of(kept: Mapping[str, Any], config: Mapping[str, Any]) -> bool:

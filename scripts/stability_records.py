@@ -18,6 +18,7 @@ from scripts.sweep_plan import read_list
 from scripts.workers import machine
 from training.errors import ConfigError
 from training.files import write_atomically
+from training.results import find_record
 
 RECORDS = Path("docs/studies/stability.json")
 CELLS = Path("configs/stability_cells.txt")
@@ -76,10 +77,12 @@ def condensed(run: Run) -> Record | None:
     cell = run.folder.name
     if not _is_present(cell, run.config):
         raise ConfigError(f"{run.folder}: expected a run of configs/stability.py in a folder named after its cell")
-    scored = [r for r in run.results if r["checkpoint"] == "best" and r["updates"] == run.config["train"]["steps"]]
-    if not scored:
+    score = find_record([*run.results], "val", "best")
+    if score is None or score.get("updates") != run.config["train"]["steps"]:
         return None
     rows = {str(seed): [row for row in run.probes if row["seed"] == seed] for seed in run.config["seeds"]}
+    if len({tuple(row["step"] for row in own) for own in rows.values()}) > 1:
+        raise ConfigError(f"{run.folder}: probes of some seeds are lost: run it again")
     return {
         "cell": cell,
         "steps": [row["step"] for row in rows[next(iter(rows))]],
@@ -93,14 +96,20 @@ def condensed(run: Run) -> Record | None:
             when: {of: {seed: _over_time(own[place], of) for seed, own in rows.items()} for of in OVER_TIME}
             for when, place in (("start", 0), ("end", -1))
         },
-        "accuracy": {seed: values["accuracy"] for seed, values in scored[0]["seeds"].items()},
-        "guesses": scored[0].get("baselines") or {},
-        "seconds": max(row["seconds"] for row in run.training),
+        "accuracy": {seed: values["accuracy"] for seed, values in score["seeds"].items()},
+        "guesses": score.get("baselines") or {},
+        "seconds": _seconds(run.training),
         "commit": run.facts["git_commit"],
         "machine": machine(),
         "date": time.strftime("%Y-%m-%d"),
         "config": run.config,
     }
+
+
+def _seconds(rows: Sequence[Row]) -> float:
+    """Of all the processes that trained it: each began its clock anew."""
+    clock = [row["seconds"] for row in rows]
+    return sum(before for before, after in zip(clock, [*clock[1:], 0.0], strict=True) if after < before)
 
 
 def _over_time(row: Row, quantity: str) -> list[float | None]:

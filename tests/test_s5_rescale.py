@@ -60,6 +60,7 @@ def test_the_factor_is_relative_to_the_rate_of_training():
     [
         ("mru", 2.0, "another sampling rate: layer mru has no step size and no rule for one"),
         ("lru", 1.5, "--step_rescale=1.5: layer lru holds inputs for whole steps"),
+        ("lru", 1e10, "--step_rescale=10000000000.0: layer lru holds inputs for at most 1000 steps"),
         (
             "rotrnn",
             -1.0,

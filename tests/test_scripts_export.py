@@ -81,6 +81,11 @@ def test_a_file_has_the_bits_of_the_checkpoint_and_says_what_they_are(trained, c
         (["--out={tmp}/a.npz", "--seed=7"], "{run} has no seed 7: choose from 0, 1"),
         (["--out={tmp}/a.npz", "--seed=x"], "argument --seed: invalid int value: 'x'"),
         (["--out={tmp}/a.npz", "--checkpoint=top"], "--checkpoint=top: expected best, last or a step"),
+        (["--out={tmp}/a.npz", "--checkpoint=04"], "--checkpoint=04: expected best, last or a step"),
+        (
+            ["--out={tmp}/a.npz", f"--checkpoint={'9' * 20}"],
+            f"--checkpoint={'9' * 20}: expected best, last or a step",
+        ),
         (["--out={tmp}/a.npz", "--checkpoint=3"], "checkpoint 3 in {run}/checkpoints does not exist; intact: 8, 12"),
         (["--out={tmp}/a.npz", "--workdir={tmp}"], "{tmp}/config.json: No such file or directory"),
         ([], "the following arguments are required: --out"),

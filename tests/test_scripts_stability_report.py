@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -30,7 +31,9 @@ def places(tmp_path, monkeypatch):
 def run_of(folder, cell, **options):
     """A finished run of a cell, with the energies of report_runs."""
     facts = {"git_commit": "abc", "schema": 3}
-    write_run(folder / cell, cell, ACCURACIES, family=stability, facts=facts, **{"energies": 2, **options})
+    write_run(
+        folder / cell, cell, ACCURACIES, family=stability, facts=facts, **{"energies": 2, "split": "val", **options}
+    )
     return read_runs([folder / cell])[0][0]
 
 
@@ -81,6 +84,28 @@ def test_what_is_kept_of_a_run_are_means_over_its_layers(tmp_path):
     assert over_time[:2] == pytest.approx([2**0.5, 2 * 2**0.5], rel=1e-3)
     assert over_time[2] is None
     assert kept["accuracy"] == {str(seed): value for seed, value in ACCURACIES.items()}
+
+
+def test_its_accuracy_is_that_of_the_whole_validation_split(tmp_path):
+    cell = "task=listops,layer=lru,depth=2,rate=small"
+    run = run_of(tmp_path, cell)
+    (val,) = run.results
+    wrong = {"seeds": {str(seed): {"accuracy": 0.9, "alive": True} for seed in ACCURACIES}}
+    for other in ({"split": "test"}, {"every": 2}, {"checkpoint": "last"}):
+        kept = condensed(replace(run, results=[val | wrong | other, val]))
+        assert kept is not None
+        assert kept["accuracy"]["0"] == ACCURACIES[0]
+        assert condensed(replace(run, results=[val | other])) is None
+
+
+def test_a_run_that_lost_a_probe_is_refused_and_each_process_counts(tmp_path):
+    run = run_of(tmp_path, "task=listops,layer=lru,depth=2,rate=small")
+    with pytest.raises(ConfigError, match="probes of some seeds are lost"):
+        condensed(replace(run, training=run.training[1:]))
+    clock = [1.0, 3.0, 0.5, 2.0]
+    kept = condensed(replace(run, training=[*run.training, *({"seed": 9, "seconds": second} for second in clock)]))
+    assert kept is not None
+    assert kept["seconds"] == 5 + 3 + 2
 
 
 def test_a_run_of_another_config_is_refused_and_one_that_is_not_over_left_out(tmp_path):

@@ -389,8 +389,7 @@ def test_print_shows_what_would_be_run(tmp_path):
     assert float(optimiser.split()[-2]) == pytest.approx(2 * float(parameters.split()[-2]), abs=0.2)
     assert any(line.startswith("data: listops: not ready: no data in ") for line in lines)
     assert lines[-1] == "published: 60.2 (0.8) %, LRU (arXiv 2303.06349)"
-    smoke = call("train.py", SMOKE, "--print", f"--workdir={tmp_path / 'run'}").out
-    assert "(smoke: made in memory)" in smoke
+    assert "(smoke: made in memory)" in call("train.py", SMOKE, "--print", f"--workdir={tmp_path / 'run'}").out
     assert list(tmp_path.iterdir()) == []
 
 

@@ -5,8 +5,9 @@ import random
 import shutil
 
 import pytest
-from commands import TINY, call
+from commands import TINY, assert_refused, call
 
+from scripts.cells import is_trained
 from scripts.report.runs import read_runs
 from training import workdir
 from training.cost import recorded_peak
@@ -130,3 +131,55 @@ def test_a_record_says_what_is_needed_to_distrust_it(scored):
     assert len(record["config_sha256"]) == len(record["data_sha256"]) == 64
     assert (record["padding"], record["policy"]) == ("full", "best validation accuracy")
     assert record["manifest_sha256"] == ""  # a sample made in memory has none
+
+
+def newest(folder):
+    """Its newest checkpoint."""
+    return max((folder / "checkpoints").glob("[0-9]*"), key=lambda path: int(path.name))
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_checkpoints_that_were_taken_away_are_said_and_recorded(copy, whole):
+    """All, or their hashes: the run begins again, as it would if it had not come so far."""
+    for folder in (copy / "checkpoints").glob("[0-9]*"):
+        shutil.rmtree(folder) if whole else (folder / "sha256.json").unlink()
+    line = "checkpoint 4 is gone, and metrics.jsonl goes on to step 12: going on from step 0"
+    ended = call("train.py", TINY, f"--workdir={copy}")
+    assert ended.code == 0
+    assert f"repaired: {line}" in ended.out
+    ended = call("eval.py", f"--workdir={copy}", "--checkpoint=last")
+    assert (ended.code, ended.err) == (0, f"warning: {line}\n")
+
+
+def test_a_score_of_what_is_left_says_so(copy):
+    shutil.rmtree(copy / "checkpoints" / "12")
+    with (copy / "metrics.jsonl").open("ab") as file:  # as if the run had been longer
+        file.write(json.dumps({"step": 13, "seed": 0, "split": "train", "loss": 2.0}).encode() + b"\n")
+    line = "checkpoint 12 is gone, and metrics.jsonl goes on to step 13: going on from step 8"
+    ended = call("eval.py", f"--workdir={copy}", "--checkpoint=last")
+    assert (ended.code, ended.err) == (0, f"warning: {line}\n")
+    assert line in next(r for r in read_results(copy / "results.json") if r["checkpoint"] == "last")["repairs"]
+
+
+def test_a_run_whose_last_checkpoint_is_damaged_is_not_over(copy):
+    config, _ = workdir.read_config(copy)
+    (copy / "results.json").unlink()
+    assert is_trained(config, copy)
+    victim = max(newest(copy).rglob("*"), key=lambda path: path.stat().st_size * path.is_file())
+    content = bytearray(victim.read_bytes())
+    content[len(content) // 2] ^= 1
+    victim.write_bytes(content)
+    assert not is_trained(config, copy)
+
+
+def test_results_without_a_config_are_those_of_another_run(copy, tmp_path):
+    left = tmp_path / "left"
+    left.mkdir()
+    shutil.copy(copy / "results.json", left)
+    assert_refused(call("train.py", TINY, f"--workdir={left}"), f"{left} holds a run but no config.json")
+
+
+def test_a_peak_that_is_no_number_is_damage(copy):
+    (copy / "cost.json").write_text('{"peak_memory_bytes": 1e999}')
+    with pytest.raises(ConfigError, match=r"cost.json is damaged"):
+        recorded_peak(copy)

@@ -1,8 +1,10 @@
 """metrics.jsonl survives a kill at any byte and says exactly what was computed; the progress says what is left."""
 
+import contextlib
 import io
 import json
 import math
+import os
 import re
 import sys
 
@@ -271,3 +273,15 @@ def test_on_a_terminal_progress_is_one_line_that_messages_do_not_break(tmp_path,
     assert "100%" in after.splitlines()[-1]
     assert LINES[-1] in after
     assert [line.split(" ", 2)[2] for line in recorded.splitlines()] == LINES
+
+
+def test_a_log_goes_on_where_nobody_reads_the_output(tmp_path, monkeypatch):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as output, contextlib.closing(RunLog(tmp_path / "train.log")) as log:
+        monkeypatch.setattr(sys, "stdout", output)
+        monkeypatch.setattr(sys, "stderr", io.StringIO())
+        log.say("first")
+        log.say("second")
+        monkeypatch.undo()
+    assert [line.split()[-1] for line in (tmp_path / "train.log").read_text().splitlines()] == ["first", "second"]

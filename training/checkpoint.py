@@ -135,6 +135,11 @@ def steps(folder: Path) -> list[int]:
     return sorted(int(path.name) for path in _step_folders(folder) if (path / MANIFEST).exists())
 
 
+def is_intact(folder: Path, step: int) -> bool:
+    """Whether checkpoint ``step`` is there, and its files are those that were saved."""
+    return _problem(folder / str(step)) is None
+
+
 def saved_leaves(folder: Path, step: int) -> dict[str, jax.ShapeDtypeStruct]:
     """What checkpoint ``step`` holds, by path.
 

@@ -155,7 +155,11 @@ def folder(given: str) -> Path:
     """
     if not given:
         raise argparse.ArgumentTypeError("a path is missing")
-    return Path(given).expanduser()
+    try:
+        given.encode()
+        return Path(given).expanduser()
+    except (UnicodeEncodeError, RuntimeError) as error:  # RuntimeError: ~somebody, who has no home
+        raise argparse.ArgumentTypeError(f"{given!a} is no path: {said(str(error))}") from error
 
 
 def data_dir(given: str | None) -> Path:

@@ -42,7 +42,7 @@ def recorded_peak(workdir: Path) -> int:
         return 0
     try:
         return int(read_sealed(path)["peak_memory_bytes"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise ConfigError(f"{path} is damaged ({error}): put back a copy, or remove it") from error
 
 

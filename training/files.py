@@ -1,7 +1,10 @@
 """Files that are either the old ones or the new ones, whatever happens meanwhile; sizes and times in words."""
 
+import contextlib
+import fcntl
 import json
 import os
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -36,6 +39,21 @@ def write_atomically(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
     beside.replace(path)
     sync(path.parent)
+
+
+@contextlib.contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Waits until no other process is in such a block on a folder: for files that are read, changed and written.
+
+    Raises:
+      OSError: the folder is missing.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -63,7 +63,7 @@ from training.step import (
     make_probe_step,
     tensor_names,
 )
-from training.workdir import CHECKPOINTS, CONFIG, LOG, METRICS, alone, claim, refuse_difference
+from training.workdir import CHECKPOINTS, CONFIG, LOG, METRICS, alone, claim, gone, refuse_difference
 from training.writers import MetricsLog, Nowhere, Progress, RunLog
 
 
@@ -168,6 +168,7 @@ class Run:
         self.inherited = inherited
         self.repairs = repairs
         self.stopped: list[str] = []
+        self.passed_over = False
         self.began = time.monotonic()
 
     def go(self) -> None:
@@ -183,7 +184,8 @@ class Run:
             MetricsLog(self.workdir / METRICS, start, rows) if is_first() else Nowhere() as self.metrics,
             Beside(config.mirrors if is_first() else Mirrors.NONE, self.workdir, self.log.say) as self.mirrors,
         ):
-            self._repaired(self.metrics.repairs)
+            passed_over = [] if self.passed_over else gone(config, start or 0, self.metrics.end)
+            self._repaired([*self.metrics.repairs, *passed_over])
             if start == config.train.steps:
                 self.log.say(f"finished already: {start} steps in {self.workdir}")
                 return
@@ -230,6 +232,7 @@ class Run:
             return None
         step, meta, repairs = facts
         self.repairs, self.stopped = list(dict.fromkeys([*meta["repairs"], *self.repairs])), meta["stopped"]
+        self.passed_over = bool(repairs)
         self._repaired(repairs)
         self.log.say(f"going on from step {step}")
         if restored is None:

@@ -105,6 +105,10 @@ def rate_option(config: ExperimentConfig) -> str:
     raise ConfigError(f"another sampling rate: layer {config.model.layer} has no step size and no rule for one")
 
 
+MOST = 1000
+"""Steps for which an input is held: each is computed."""
+
+
 def rescaled(config: ExperimentConfig, factor: float) -> ExperimentConfig:
     """The config that takes `factor` steps of training in one: the same parameters at another sampling rate.
 
@@ -117,6 +121,8 @@ def rescaled(config: ExperimentConfig, factor: float) -> ExperimentConfig:
     options, option = config.model.options, rate_option(config)
     if not math.isfinite(factor):
         raise ConfigError(f"--step_rescale={factor}: expected a finite number")
+    if option == "held" and factor > MOST:
+        raise ConfigError(f"--step_rescale={factor}: layer {config.model.layer} holds inputs for at most {MOST} steps")
     if option == "held" and factor != round(factor):
         raise ConfigError(f"--step_rescale={factor}: layer {config.model.layer} holds inputs for whole steps")
     options = options | {option: type(options[option])(factor * options[option])}

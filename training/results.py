@@ -28,7 +28,7 @@ from training.evaluate import (
     metric_of,
     without_steps,
 )
-from training.files import write_json
+from training.files import one_at_a_time, write_json
 from training.language import bits_by_unit, bytes_per_label, metrics_of, smoothness
 from training.loop import load_data
 from training.mesh import make_mesh, place, replicated
@@ -42,6 +42,7 @@ from training.workdir import (
     METRICS,
     RESULTS,
     environment,
+    gone,
     other_versions,
     read_config,
     refuse_other_data,
@@ -99,11 +100,15 @@ def score(workdir: Path, data_dir: Path, split: str, which: str, reading: Readin
     if "init_from" in run:
         record["init_from"] = run["init_from"]
     lost = damage(workdir / METRICS, restored.step, restored.meta.get("rows"))
+    if step is None and not restored.repairs:
+        end = max((row["step"] for row in metrics_of(workdir / METRICS)), default=0)
+        lost += tuple(gone(config, restored.step, end))
     versions = [f"trained with {before}, scored with {now}" for before, now in other_versions(run, here)]
     if repairs := dict.fromkeys([*restored.meta["repairs"], *restored.repairs, *lost, *versions]):
         record["repairs"] = list(repairs)
-    others = [other for other in read_results(workdir / RESULTS) if _key(other) != _key(record)]
-    write_json(workdir / RESULTS, [sealed(one) for one in (*others, record)])
+    with one_at_a_time(workdir):
+        others = [other for other in read_results(workdir / RESULTS) if _key(other) != _key(record)]
+        write_json(workdir / RESULTS, [sealed(one) for one in (*others, record)])
     return record
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,7 +87,7 @@ def asked_step(which: str, option: str = "--checkpoint") -> int | None:
     """The step that an option names, None for best and last. Raises ConfigError for anything else."""
     if which in ("best", "last"):
         return None
-    if not which.isdecimal():
+    if not re.fullmatch("0|[1-9][0-9]{0,14}", which):
         raise ConfigError(f"{option}={which}: expected best, last or a step")
     return int(which)
 

@@ -39,7 +39,7 @@ def claim(workdir: Path, config: ExperimentConfig, facts: dict[str, Any]) -> lis
     """
     try:
         if not (workdir / CONFIG).exists():
-            if any((workdir / name).exists() for name in (METRICS, CHECKPOINTS)):
+            if any((workdir / name).exists() for name in (METRICS, CHECKPOINTS, RESULTS)):
                 raise ConfigError(f"{workdir} holds a run but no {CONFIG}: put it back, or choose another --workdir")
             write_sealed(workdir / CONFIG, {"config": to_plain(config), **facts, **environment()})
             return []
@@ -92,6 +92,14 @@ def alone(workdir: Path) -> Iterator[None]:
         since = time.strftime("%Y-%m-%d %H:%M:%S")
         print(f"process {os.getpid()} on {platform.node()}, since {since},", file=file, flush=True)
         yield
+
+
+def gone(config: ExperimentConfig, step: int, end: int) -> list[str]:
+    """A line if the newest checkpoint is that of `step` (0: there is none) but the run came to step `end`, behind
+    another one: whoever saves a checkpoint does so before the next step."""
+    every = config.train.checkpoint_every
+    due = min((step // every + 1) * every, config.train.steps)
+    return [f"checkpoint {due} is gone, and {METRICS} goes on to step {end}: going on from step {step}"] * (end > due)
 
 
 def refuse_difference(workdir: Path, config: ExperimentConfig) -> dict[str, Any]:

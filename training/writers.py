@@ -24,6 +24,7 @@ import numpy as np
 from data import strict_json
 from training.errors import ConfigError
 from training.files import time_text, write_atomically
+from training.terminal import unread
 
 SECONDS_BETWEEN_LINES = 5.0
 BYTES_OF_A_BATCH = 2**20
@@ -37,7 +38,8 @@ class MetricsLog:
 
     Rows of later steps are dropped, since the run will write them again, and a file that a crash has damaged is
     repaired: a last line cut in the middle is dropped, and so is any other line that is not a row. Each kind of damage
-    gives one line in ``repairs``, to be said and recorded. ``count``: of the rows in the file.
+    gives one line in ``repairs``, to be said and recorded. ``count``: of the rows in the file. ``end``: the last step
+    of those that were there.
 
     Args:
       path: the file; made if missing.
@@ -51,6 +53,7 @@ class MetricsLog:
     def __init__(self, path: Path, step: int | None, expected: int | None = None) -> None:
         content = path.read_bytes() if path.exists() else b""
         rows, self.repairs = _intact_lines(content, path.name, step or 0, expected)
+        self.end = max((row["step"] for _, row in rows), default=0)
         lines = [line + b"\n" for line, row in rows if step is not None and row["step"] <= step]
         self.count, kept = len(lines), b"".join(lines)
         if kept != content:
@@ -310,8 +313,9 @@ class RunLog:
         """Prints ``message`` above the progress bar, if there is one, and appends it to the file with the time."""
         from tqdm import tqdm
 
-        tqdm.write(message, file=sys.stdout)
-        sys.stdout.flush()
+        with unread():
+            tqdm.write(message, file=sys.stdout)
+            sys.stdout.flush()
         self.record(message)
 
     def record(self, message: str) -> None:
@@ -326,7 +330,7 @@ class RunLog:
 class Nowhere:
     """Stands for both logs in a process that writes none."""
 
-    repairs, count = (), 0
+    repairs, count, end = (), 0, 0
 
     def write(self, row: dict[str, Any]) -> None: ...
 
@@ -390,9 +394,7 @@ class Progress:
 
     def _line(self, step: int, loss: float, now: float) -> str:
         assert self._first is not None
-        line = f"step {step}/{self._total}  loss {loss:.4f}"
-        steps, seconds = step - self._first[0], now - self._first[1]
-        if steps == 0 or seconds <= 0:
-            return line
-        rate = steps / seconds
-        return f"{line}  {rate:.1f} steps/s  {time_text((self._total - step) / rate)} left"
+        seconds = now - self._first[1]
+        rate = (step - self._first[0]) / seconds if seconds > 0 else 0.0
+        left = f"  {rate:.1f} steps/s  {time_text((self._total - step) / rate)} left" if rate else ""
+        return f"step {step}/{self._total}  loss {loss:.4f}{left}"
