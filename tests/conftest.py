@@ -47,8 +47,8 @@ def pytest_collection_modifyitems(config, items):
     config.hook.pytest_deselected(items=left)
 
 
-collect_ignore = ["test_honest_determinism.py", "test_honest_metrics.py"] * (not os.environ.get("LINREC_TEST_ALL"))
-"""Every layer and every kind of task compiled anew: `make test-all` and `make faults`."""
+collect_ignore = ["test_honest_determinism.py"] * (not os.environ.get("LINREC_TEST_ALL"))
+"""Every layer compiled anew: `make test-all` and `make faults`."""
 
 
 @pytest.fixture
