@@ -54,7 +54,7 @@ CASES = {
     "forward_stationary": Case("forward", start_gain=True),
 }
 if not os.environ.get("LINREC_TEST_ALL"):
-    few = ("backward", "bidirectional_chunked", "bidirectional_padded")
+    few = ("backward", "forward_padded_chunked", "bidirectional_chunked", "bidirectional_padded")
     CASES = {name: CASES[name] for name in few}
 
 

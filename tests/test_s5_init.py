@@ -151,7 +151,7 @@ def test_total_energy_of_published_sizes(sizes):
     delta = np.exp(np.linspace(np.log(1e-3), np.log(0.1), 2001))[:, None]
     per_mode = abs(np.expm1(eigenvalues * delta) / eigenvalues) ** 2 / -np.expm1(-delta) * width / n
     assert per_mode.mean(0).sum() == pytest.approx(TOTALS[sizes], abs=0.005)
-    found = [gains(drawn(config, seed)).sum() for seed in range(4)]
+    found = [gains(drawn(config, seed)).sum() for seed in range(8)]
     # Steps dominate the spread; B adds a little.
     error = np.sqrt(per_mode.var(0).sum() / len(found))
     assert abs(np.mean(found) - TOTALS[sizes]) < 5 * error

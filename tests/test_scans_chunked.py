@@ -15,7 +15,7 @@ WAYS = ("forward", "backward", "bidirectional")
 
 
 def lengths_of_tails(chunk):
-    return sorted({1, chunk - 1, chunk, 7 * chunk + 1})
+    return sorted({1, 2, chunk - 1, chunk, chunk + 1, 3 * chunk, 3 * chunk + 1, 57} - {0})
 
 
 def drawn(*shape, seed=0):

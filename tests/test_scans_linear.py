@@ -14,7 +14,7 @@ from scans import ScanMethod, linear_scan
 METHODS = [ScanMethod.SEQUENTIAL, ScanMethod.ASSOCIATIVE]
 SHAPES = {"fixed": lambda b, t, n: (n,), "time": lambda b, t, n: (t, n), "full": lambda b, t, n: (b, t, n),
           "row": lambda b, t, n: (b, t, 1)}  # fmt: skip
-LENGTHS = [1, 2, 17, 257]
+LENGTHS = [1, 2, 3, 16, 17, 257]
 
 
 def arrays(x):
@@ -85,7 +85,7 @@ def gradients(method, a, b, h0, reset, reverse):
 @pytest.mark.parametrize("dtype", [float, complex])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_own_gradient_rule_equals_autodiff(x64, dtype, shape):
-    for steps, reverse in [(1, False), (9, False), (9, True)]:
+    for steps, reverse in itertools.product([1, 2, 9], [False, True]):
         a, b, h0, reset = draw(shape, steps, dtype)
         own = gradients(ScanMethod.SEQUENTIAL, a, b, h0, reset, reverse)
         autodiff = gradients(ScanMethod.ASSOCIATIVE, a, b, h0, reset, reverse)

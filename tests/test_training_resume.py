@@ -21,11 +21,14 @@ from training.loop import train
 from training.writers import MetricsLog, read_metrics
 
 
-def test_two_kills_change_nothing(tmp_path):
-    """In the middle of a save, and between two steps; `make faults` kills in compilations too."""
+def test_three_kills_change_nothing(tmp_path):
+    """In a compilation, in the middle of a save, and between two steps."""
     train, alone, killed = kill_subjects.training("lru"), tmp_path / "alone", tmp_path / "killed"
     assert list(kill_test.until_it_ends(train, alone, [])) == []
     shutil.copytree(kill_test.cache_folder(alone), kill_test.cache_folder(killed))
+
+    def compiling(_: float, phase: Callable[[], str]) -> bool:
+        return phase() == "compile"
 
     def saving(_: float, phase: Callable[[], str]) -> bool:
         return phase() == "save" and len(checkpoint.steps(killed / "checkpoints")) > 0
@@ -33,9 +36,10 @@ def test_two_kills_change_nothing(tmp_path):
     def beyond_step_40(_: float, phase: Callable[[], str]) -> bool:
         return phase() == "step" and b'"step": 42' in (killed / "metrics.jsonl").read_bytes()
 
-    kills = list(kill_test.until_it_ends(train, killed, [saving, beyond_step_40]))
-    first, second = (kill.step for kill in kills)
-    assert 4 <= first < 40 <= second
+    kills = list(kill_test.until_it_ends(train, killed, [compiling, saving, beyond_step_40]))
+    first, second, third = (kill.step for kill in kills)
+    assert first == 0
+    assert 4 <= second < 40 <= third
     assert differ_runs(alone, killed) == []
 
 
