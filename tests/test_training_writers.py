@@ -280,7 +280,6 @@ def test_a_log_goes_on_where_nobody_reads_the_output(tmp_path, monkeypatch):
     os.close(reading)
     with os.fdopen(writing, "w") as output, contextlib.closing(RunLog(tmp_path / "train.log")) as log:
         monkeypatch.setattr(sys, "stdout", output)
-        monkeypatch.setattr(sys, "stderr", io.StringIO())
         log.say("first")
         log.say("second")
         monkeypatch.undo()

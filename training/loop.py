@@ -184,8 +184,8 @@ class Run:
             MetricsLog(self.workdir / METRICS, start, rows) if is_first() else Nowhere() as self.metrics,
             Beside(config.mirrors if is_first() else Mirrors.NONE, self.workdir, self.log.say) as self.mirrors,
         ):
-            passed_over = [] if self.passed_over else gone(config, start or 0, self.metrics.end)
-            self._repaired([*self.metrics.repairs, *passed_over])
+            lost = [] if self.passed_over else gone(config, start or 0, self.metrics.end)
+            self._repaired([*self.metrics.repairs, *lost])
             if start == config.train.steps:
                 self.log.say(f"finished already: {start} steps in {self.workdir}")
                 return

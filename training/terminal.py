@@ -14,7 +14,5 @@ def unread() -> Iterator[None]:
     except BrokenPipeError:
         # The stream keeps what it could not write, and would fail at it again when Python ends.
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):
-                os.dup2(nowhere, stream.fileno())
+        os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
