@@ -50,7 +50,7 @@ def records_of_the_end(config: ExperimentConfig, folder: Path) -> list[Record]:
 
 def is_trained(config: ExperimentConfig, folder: Path) -> bool:
     """Whether nothing is left to do but to score. Raises ConfigError for damaged records."""
-    return checkpoint.is_intact(folder / CHECKPOINTS, config.train.steps) or bool(records_of_the_end(config, folder))
+    return bool(records_of_the_end(config, folder)) or checkpoint.is_intact(folder / CHECKPOINTS, config.train.steps)
 
 
 def is_of(kept: Mapping[str, Any], config: Mapping[str, Any]) -> bool:

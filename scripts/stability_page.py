@@ -24,7 +24,7 @@ third command is the study and goes on where it was stopped, the fourth makes th
     python -m scripts.sweep --config=configs/stability.py --list={list} --out=runs/stability --workers=2
     python -m scripts.stability_report runs/stability
 
-{cells} of its {all} cells, {hours} hours of one core each by the clock, other work and pauses in them, on {machines},
+{cells} of its {all} cells, {hours} hours of one core in all by the clock, other work and pauses in them, on {machines},
 {dates}, CPU only, float32.
 {missing}
 ListOps here has expressions of 25 to 95 symbols (20,000 / 2,000 / 2,000 of them), FSDD is spoken digits at 1 kHz, cut

@@ -1,5 +1,6 @@
 """What docs/studies/stability.json keeps of each cell of configs/stability.py: its curves, in four digits."""
 
+import functools
 import json
 import math
 import time
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 from configs import stability
 from configs.argument import parse_argument
 from data import strict_json
+from data.sealed import SEAL, sealed, unsealed_all
 from scripts.cells import is_of
 from scripts.report.runs import Row, Run
 from scripts.report.stability import of_layers
@@ -61,10 +63,15 @@ def key_of(cell: str) -> Key:
     return Key(keys["layer"], keys["depth"], keys["rate"], keys["task"], updates)
 
 
+@functools.cache
+def every_cell() -> tuple[str, ...]:
+    """Those of the study."""
+    return tuple(",".join(f"{name}={value}" for name, value in cell.items()) for cell in read_list(CELLS))
+
+
 def every_key() -> list[Key]:
     """Those of the study."""
-    cells = read_list(CELLS)
-    return [key_of(",".join(f"{name}={value}" for name, value in cell.items())) for cell in cells]
+    return [key_of(cell) for cell in every_cell()]
 
 
 def condensed(run: Run) -> Record | None:
@@ -122,10 +129,7 @@ def _short(value: float) -> float | None:
 
 
 def _is_present(cell: str, config: Any) -> bool:
-    try:
-        return is_of(config, stability.get_config(cell).to_dict())
-    except ValueError:  # no cell of this study
-        return False
+    return cell in every_cell() and is_of(config, stability.get_config(cell).to_dict())
 
 
 def recorded() -> dict[Key, Record]:
@@ -134,17 +138,21 @@ def recorded() -> dict[Key, Record]:
     Raises ConfigError for a damaged file.
     """
     try:
-        found = strict_json.parse(RECORDS.read_bytes()) if RECORDS.exists() else []
+        written = strict_json.parse(RECORDS.read_bytes()) if RECORDS.exists() else []
+        found = unsealed_all(written)
+        if any(SEAL not in record for record in written):
+            raise ValueError(f"a record has no {SEAL}")
         kept = {key_of(record["cell"]): record for record in found if _is_present(record["cell"], record["config"])}
     except (ConfigError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{RECORDS} is damaged ({error!r}): put back the committed one") from error
     if len(kept) < len(found):
-        print(f"{len(found) - len(kept)} cells in {RECORDS} are of another config: they leave the page", flush=True)
+        left = len(found) - len(kept)
+        print(f"{left} cells in {RECORDS} are of another config or of no cell of the study: they leave the page")
     return kept
 
 
 def write(records: Iterable[Record]) -> None:
-    """A line a cell."""
+    """A line a cell, with a hash of itself: nobody edits numbers of a study."""
     RECORDS.parent.mkdir(parents=True, exist_ok=True)
-    lines = ",\n".join(json.dumps(record, allow_nan=False, separators=(",", ":")) for record in records)
+    lines = ",\n".join(json.dumps(sealed(record), allow_nan=False, separators=(",", ":")) for record in records)
     write_atomically(RECORDS, f"[\n{lines}\n]\n".encode())

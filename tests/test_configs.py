@@ -244,7 +244,6 @@ def abstract(module, text):
     return config
 
 
-@pytest.mark.every(2)
 @pytest.mark.parametrize("task", FAMILIES)
 def test_every_layer_fits_every_task_in_full_size_and_in_smoke(task):
     for layer in layers.OPTIONS:

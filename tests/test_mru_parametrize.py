@@ -167,7 +167,6 @@ def test_gradients_of_the_norms(x64, kind):
     assert np.isfinite(jax.grad(lambda s: normalised(s, kind).sum())(jnp.zeros((4, 4)))).all()
 
 
-@pytest.mark.every(2)
 @pytest.mark.parametrize("variant", FREE)
 def test_rescaled_products_at_a_length_where_plain_ones_overflow(x64, variant):
     """n = 16, T = 2048, elements of deviation 0.3, float32: normalised state within 1e-4 and gradient within 1e-3."""

@@ -40,7 +40,7 @@ def assert_close(found, expected, tolerance=1e-12):
         np.testing.assert_allclose(x, y, rtol=0, atol=tolerance * np.abs(y).max(), err_msg=str(i))
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(2)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("steps", "n"), [*((steps, 3) for steps in LENGTHS), (17, 9)])
 def test_values_and_gradients_equal_the_loop(x64, method, steps, n):
@@ -152,7 +152,7 @@ def unscaled(x):
     return np.exp(x.log_scale)[..., None, None] * np.asarray(x.matrix)
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(2)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("steps", [1, 2, 17])
 def test_scaled_products_are_the_same_products(x64, method, steps):

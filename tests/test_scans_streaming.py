@@ -12,7 +12,6 @@ MASK = np.array([[1, 0, 1, 1], [0, 0, 1, 1], [1, 1, 0, 1], [1, 1, 1, 1]], bool)
 RESET = np.array([[0, 1, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0], [0, 1, 0, 0]], bool)
 
 
-@pytest.mark.every(2)
 @pytest.mark.parametrize("split", [1, 2, 3])
 def test_pieces_equal_the_whole_from_a_stationary_start_with_gaps_and_resets(x64, split):
     """Row 0: the reset at a masked step forgets the only input, so the next one is a first input again."""

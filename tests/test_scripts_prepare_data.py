@@ -103,7 +103,6 @@ def test_a_refusal_ends_the_command_with_2(tmp_path):
     assert err.count("\n") == 1
 
 
-@pytest.mark.every(2)
 @pytest.mark.parametrize("left_behind", [".*.preparing", ".*.preparing/*-train.array_record-*"])
 def test_killed_preparation_leaves_nothing_that_looks_ready(tmp_path, left_behind):
     process = start(*LARGER, f"--data_dir={tmp_path}")

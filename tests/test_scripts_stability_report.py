@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from PIL import Image
-from report_runs import STEPS, TIMES, write_run
+from report_runs import STEPS, TIMES, plain, write_run
 
 from configs import stability
+from data.sealed import sealed
 from scripts import stability_claims, stability_figures, stability_page, stability_records, stability_report
 from scripts.report.runs import read_runs
 from scripts.stability_records import Key, condensed, every_key, key_of
@@ -108,6 +109,13 @@ def test_a_run_that_lost_a_probe_is_refused_and_each_process_counts(tmp_path):
     assert kept["seconds"] == 5 + 3 + 2
 
 
+def test_a_smoke_run_is_no_cell_of_the_study(tmp_path):
+    for cell in ("task=listops,layer=lru,depth=2,rate=small,smoke", "task=listops,layer=lru,depth=3,rate=small"):
+        run = run_of(tmp_path, cell)
+        with pytest.raises(ConfigError, match="in a folder named after its cell"):
+            condensed(run)
+
+
 def test_a_run_of_another_config_is_refused_and_one_that_is_not_over_left_out(tmp_path):
     cell = "task=listops,layer=lru,depth=2,rate=small"
     assert condensed(run_of(tmp_path, cell, updates=10)) is None
@@ -135,14 +143,23 @@ def test_cells_of_before_stay_until_they_are_run_again(places):
     # From the file alone, the same page; what is of another config leaves it.
     stability_report.main([""])
     assert (places / "stability.md").read_text() == page
-    kept[0]["config"]["optim"]["lr"] = 0.5
-    (places / "stability.json").write_text(json.dumps(kept))
-    stability_report.main([""])
-    assert "1 of its 50 cells" in (places / "stability.md").read_text()
+    other = kept[0]["config"] | {"optim": kept[0]["config"]["optim"] | {"lr": 0.5}}
+    smoke = kept[0] | {"cell": f"{first},smoke", "config": plain(stability.get_config(f"{first},smoke"))}
+    for changed in (kept[0] | {"config": other}, smoke):
+        (places / "stability.json").write_text(json.dumps([sealed(changed), kept[1]]))
+        stability_report.main([""])
+        assert "1 of its 50 cells" in (places / "stability.md").read_text()
 
 
 def test_damaged_records_are_refused(places):
-    for text in ("{", '{"a": 1}', '[{"cell": "task=listops"}]', "[3]"):
+    run_of(places / "here", "task=listops,layer=lru,depth=2,rate=small")
+    stability_report.main(["", str(places / "here")])
+    written = (places / "stability.json").read_text()
+    (record,) = json.loads(written)
+    unsealed = {key: value for key, value in record.items() if key != "sha256"}
+    edited = written.replace('"accuracy":{"0":0.4', '"accuracy":{"0":0.5')
+    assert edited != written
+    for text in ("{", '{"a": 1}', '[{"cell": "task=listops"}]', "[3]", edited, json.dumps([unsealed])):
         (places / "stability.json").write_text(text)
         with pytest.raises(ConfigError, match=r"stability.json is damaged .*: put back the committed one"):
             stability_report.main([""])
@@ -188,9 +205,19 @@ def test_depth_compares_the_highest_layer_with_the_lowest():
 
 def test_seeds_are_compared_at_the_end():
     said = claim({Key("rotrnn", 2): record(curves(1.0, 2.0, 4.0))}, "for every seed")
+    # Two of three logarithms apart by one: their deviation, and what chi square of 2 degrees makes of it.
+    assert "| RotRNN | 2 [1.43, 78] | 2.00 |" in said
     assert "**Does not hold**" in said
-    assert "| RotRNN | 2.00 |" in said
-    assert "**Holds**" in claim({Key("rotrnn", 2): record(RISEN)}, "for every seed")
+    assert "**Holds**" in claim({Key("rotrnn", 2): record(curves(*np.geomspace(0.98, 1.02, 9)))}, "for every seed")
+    assert "**Not decided**" in claim({Key("rotrnn", 2): record(curves(1.0, 1.2, 1.4))}, "for every seed")
+
+
+def test_a_gain_that_moves_breaks_the_guarantee():
+    moved = record(STILL)
+    moved["probes"]["gain_error"] = {**moved["probes"]["gain_error"], "1": [0.0, 1e-4, 0.0]}
+    said = claim({Key("rotrnn", 2): moved}, "constant over training")
+    assert "**Does not hold** of what its parameters guarantee" in said
+    assert "gain is 1 to within 0.0001" in said
 
 
 def test_an_lru_drifts_more_only_where_the_interval_is_above_one():

@@ -183,3 +183,8 @@ def test_a_peak_that_is_no_number_is_damage(copy):
     (copy / "cost.json").write_text('{"peak_memory_bytes": 1e999}')
     with pytest.raises(ConfigError, match=r"cost.json is damaged"):
         recorded_peak(copy)
+
+
+@pytest.mark.parametrize("command", [("train.py", TINY), ("eval.py",)])
+def test_a_home_that_nobody_has_is_one_line(command):
+    assert_refused(call(*command, "--workdir=~nobodyx/run"), "'~nobodyx/run' is no path")

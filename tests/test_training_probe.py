@@ -135,7 +135,6 @@ def test_both_directions_are_pooled(x64, layer):
     assert rows[0]["state_energy_raw"] != pytest.approx(rows[1]["state_energy_raw"], rel=1e-3)
 
 
-@pytest.mark.every(5)
 @pytest.mark.parametrize(("layer", "options"), CASES.values(), ids=CASES)
 def test_white_inputs_find_the_energy_that_was_designed(layer, options):
     """1 before training. Largest errors over ten draws of the inputs: 2.8 %, and 4.3 % at t = 1 alone."""
@@ -156,7 +155,6 @@ def test_white_inputs_find_the_energy_that_was_designed(layer, options):
     np.testing.assert_allclose(row["state_energy_t"], row["state_white_t"], rtol=0.08)
 
 
-@pytest.mark.every(5)
 @pytest.mark.parametrize(("layer", "options"), CASES.values(), ids=CASES)
 def test_the_autocovariance_of_the_inputs_foretells_the_energy(layer, options):
     """Stationary inputs, correlated over time: measured energies are those of theory at every t, not the white ones.

@@ -94,7 +94,7 @@ def guarded(main: Callable[[Sequence[str]], None], argv: Sequence[str]) -> int:
     signal.signal(signal.SIGINT, _interrupted)
     try:
         main(argv)
-    except (ConfigError, DataError) as error:
+    except (ConfigError, DataError, argparse.ArgumentTypeError) as error:
         print(f"error: {error}", file=sys.stderr)
         return REFUSED
     except BrokenPipeError:
