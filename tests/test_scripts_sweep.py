@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+import sweep_stand_in
 from commands import ROOT
 
 from scripts import sweep, sweep_cell, sweep_executors, sweep_plan
@@ -180,6 +181,16 @@ def test_twelve_cells_survive_the_kill_of_a_worker_and_of_the_runner(tmp_path):
     for folder in folders:
         assert steps(folder) == [*range(1, 13)], f"{folder}: every step once, over the kills"
         assert begun(folder) == 1 + (folder in (worker, orphan))
+
+
+def test_what_is_trained_is_only_scored_and_what_is_damaged_trained_again(tmp_path):
+    """As when a sweep is killed between the two."""
+    (cell,) = sweep_plan.resolve(CONFIG, None, [{"config.optim.lr": "0.1"}])
+    settings = Settings(tmp_path, tmp_path, ("val",), 0)
+    sweep_stand_in.train(settings.folder(cell), None)
+    assert [command[0] for command in commands(cell, settings)] == ["eval.py"]
+    (settings.folder(cell) / "checkpoints" / "12" / "meta.json").write_text("{ }")
+    assert [command[0] for command in commands(cell, settings)] == ["train.py", "eval.py"]
 
 
 def test_an_interrupt_ends_what_runs_and_the_same_command_goes_on(tmp_path, stand_in, capsys):
