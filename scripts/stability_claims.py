@@ -9,11 +9,12 @@ from scipy.stats import chi2
 
 from scripts.report.statistics import difference
 from scripts.stability_figures import BASE, DEPTHS, LONG, MODELS, NAMES, Cells, digits_key, long_key
-from scripts.stability_records import Key, Record
+from scripts.stability_records import FACTORS, Key, Record
 
 RATES = ("small", "large")
 HELD = ("rotrnn", "rotrnn_stationary", "rotrnn_identity")
 """Layers whose gain xi holds."""
+ABLATIONS = ("rotrnn_folded", "rotrnn_off", "rotrnn_stationary", "rotrnn_identity")
 CONSTANT = 1.25
 """A ratio between 1 / 1.25 and 1.25 counts as constant."""
 ROUNDING = 1e-5
@@ -34,6 +35,8 @@ class Ratio(NamedTuple):
     high: float
 
     def __str__(self) -> str:
+        if math.isnan(self.mean):
+            return "–"
         return f"{self.mean:.3g}" + (f" [{self.low:.3g}, {self.high:.3g}]" if self.low < self.high else "")
 
     @property
@@ -43,6 +46,10 @@ class Ratio(NamedTuple):
     @property
     def is_moved(self) -> bool:
         return self.low > CONSTANT or self.high < 1 / CONSTANT
+
+
+NONE = Ratio(math.nan, math.nan, math.nan)
+"""Of what some seed does not have: a gain, with modes that grow."""
 
 
 def ratio(a: Mapping[str, float], b: Mapping[str, float]) -> Ratio:
@@ -60,7 +67,8 @@ def at(record: Record, place: int, of: str = "energy") -> dict[str, float]:
 
 def moved(record: Record, of: str = "energy") -> Ratio:
     """End over start."""
-    return ratio(at(record, -1, of), at(record, 0, of))
+    end = at(record, -1, of)
+    return ratio(end, at(record, 0, of)) if len(end) == len(at(record, -1)) else NONE
 
 
 def settled_at(record: Record) -> float:
@@ -74,16 +82,23 @@ def settled_at(record: Record) -> float:
     return statistics.fmean(found)
 
 
-def layer_spread(record: Record, place: int) -> Ratio:
-    """The highest over the lowest layer of each seed."""
-    layers = {seed: probes[place] for seed, probes in record["layers"].items()}
-    return ratio({s: max(e) for s, e in layers.items()}, {s: min(e) for s, e in layers.items()})
+def layer_spread(record: Record, place: int, of: str = "energy") -> Ratio:
+    """The layer of the highest energy over that of the lowest in each seed; of: the energy, or a factor at the end."""
+    energies = {seed: probes[place] for seed, probes in record["layers"].items()}
+    values = energies if of == "energy" else record["factors"][of]
+    ends = [{seed: values[seed][own.index(extreme(own))] for seed, own in energies.items()} for extreme in (max, min)]
+    return NONE if any(None in end.values() for end in ends) else ratio(*ends)
+
+
+def highest_layers(record: Record) -> str:
+    """At the end, one a seed, counted from 1."""
+    return ", ".join(str(probes[-1].index(max(probes[-1])) + 1) for probes in record["layers"].values())
 
 
 def claims(cells: Cells) -> list[str]:
     """A part for each claim that there are runs for."""
-    parts = [claim(cells) for claim in (_training, _depth, _seeds, _drift, _all_times, _gains, _long, _digits, _scores)]
-    lines = []
+    order = (_training, _depth, _seeds, _drift, _all_times, _ablations, _gains, _long, _digits, _scores)
+    parts, lines = [claim(cells) for claim in order], []
     for place, (title, verdict, table) in enumerate((part for part in parts if part), start=1):
         lines += [f"### {place}. {title}", "", verdict, "", *table, ""]
     return lines
@@ -120,23 +135,31 @@ def _training(cells: Cells) -> Part | None:
         f"cells with xi the gain is 1 to within {error:.1g} in every layer and seed at every probe. "
         f"{_constancy(map(moved, runs.values()))} of the energy on real input: end of training over its start."
     )
-    rows = {name: [moved(run, of) for of in ("energy", "gain", "align", "temporal")] for name, run in runs.items()}
+    rows = {name: [moved(run, of) for of in ("energy", *FACTORS)] for name, run in runs.items()}
     heads = ("RotRNN", "energy, end / start", "gain", "align", "temporal")
     return "RotRNN's state energy is constant over training", verdict, _grid(heads, rows)
 
 
 def _depth(cells: Cells) -> Part | None:
     found = {
-        f"{NAMES[layer]}, {rate} rate": [layer_spread(cells[key], place) for place in (0, -1)]
+        f"{NAMES[layer]}, {rate} rate": [
+            *(layer_spread(cells[key], place) for place in (0, -1)),
+            *(layer_spread(cells[key], -1, of) for of in FACTORS),
+            highest_layers(cells[key]),
+        ]
         for layer in MODELS
         for rate in RATES
         if (key := Key(layer, max(DEPTHS), rate)) in cells
     }
-    own = [end for name, (_, end) in found.items() if name.startswith("RotRNN")]
+    own = [layer_spread(cells[key], -1) for rate in RATES if (key := Key("rotrnn", max(DEPTHS), rate)) in cells]
     if not own:
         return None
-    verdict = f"{_constancy(own)}: the highest layer over the lowest, models of depth {max(DEPTHS)}."
-    return "It is constant over depth", verdict, _grid(("model", "start", "end"), found)
+    verdict = (
+        f"{_constancy(own)}: the highest layer over the lowest, models of depth {max(DEPTHS)}, and the factors of "
+        f"these two layers at the end."
+    )
+    heads = ("model", "start", "end", *FACTORS, "highest layer, a seed each")
+    return "It is constant over depth", verdict, _grid(heads, found)
 
 
 def _seeds(cells: Cells) -> Part | None:
@@ -218,21 +241,27 @@ def _against(a: Record, b: Record) -> Ratio:
 
 
 def _all_times(cells: Cells) -> Part | None:
+    pairs = {
+        f"{NAMES[layer]}, {rate} rate": (Key(layer, 4, rate), Key("rotrnn", 4, rate))
+        for rate in RATES
+        for layer in ("rotrnn_folded", "rotrnn_off")
+    }
+    pairs[f"{NAMES['rotrnn_folded']}, spoken digits"] = digits_key("rotrnn_folded"), digits_key("rotrnn")
     rows, ratios = {}, []
-    for rate in RATES:
-        for layer in ("rotrnn_folded", "rotrnn_off"):
-            if {Key("rotrnn", 4, rate), Key(layer, 4, rate)} <= cells.keys():
-                found = _over_times(cells[Key(layer, 4, rate)], cells[Key("rotrnn", 4, rate)])
-                times = [*found]
-                shown = [times[round(share * (len(times) - 1))] for share in (0, 0.25, 0.5, 0.75, 1)]
-                rows[f"{NAMES[layer]}, {rate} rate"] = [f"t = {t}: {found[t]}" for t in shown]
-                ratios += found.values()
+    for name, pair in pairs.items():
+        if cells.keys() >= {*pair}:
+            found = _over_times(*(cells[key] for key in pair))
+            times = [*found]
+            shown = [times[round(share * (len(times) - 1))] for share in (0, 0.25, 0.5, 0.75, 1)]
+            rows[name] = [f"t = {t}: {found[t]}" for t in shown]
+            ratios += found.values()
     if not rows:
         return None
     apart = sum(found.low > 1 or found.high < 1 for found in ratios)
     verdict = (
         f"**{'Holds' if apart == len(ratios) else 'Not at every t'}**: at {apart} of {len(ratios)} times the interval "
-        f"leaves out 1. Energy at the t-th step after training over that of RotRNN with xi, depth 4."
+        f"leaves out 1. Energy at the t-th step after training over that of RotRNN with xi, depth 4, up to the last t "
+        f"that a sequence of the probe reaches."
     )
     return "Normalisation matters at all t", verdict, _grid(("", *[""] * 5), rows)
 
@@ -246,6 +275,26 @@ def _over_times(a: Record, b: Record) -> dict[int, Ratio]:
         if values[0].keys() & values[1].keys():
             found[t] = ratio(*values)
     return found
+
+
+def _ablations(cells: Cells) -> Part | None:
+    own = _of(cells, "rotrnn")
+    rows = {
+        f"{NAMES[layer]}, {name}": (
+            moved(run),
+            ratio(at(run, -1), at(own[name], -1)),
+            *(moved(run, of) for of in FACTORS),
+            _points(run, own[name]),
+        )
+        for layer in ABLATIONS
+        for name, run in _of(cells, layer).items()
+        if name in own
+    }
+    if not rows:
+        return None
+    heads = ("", "energy, end / start", "energy at the end / RotRNN's", *FACTORS, "points of accuracy above RotRNN")
+    verdict = "Against RotRNN with xi, a zero start and a learned P; factors, end / start."
+    return "What makes a RotRNN, changed one at a time", verdict, _grid(heads, rows)
 
 
 def _gains(cells: Cells) -> Part | None:
@@ -266,7 +315,7 @@ def _gains(cells: Cells) -> Part | None:
 def _long(cells: Cells) -> Part | None:
     rows = {
         NAMES[layer]: (
-            *(moved(long, of) for of in ("energy", "gain", "align", "temporal")),
+            *(moved(long, of) for of in ("energy", *FACTORS)),
             moved(cells[Key(layer)]),
             f"{settled_at(long):,.0f}",
         )
@@ -282,7 +331,7 @@ def _long(cells: Cells) -> Part | None:
 
 def _digits(cells: Cells) -> Part | None:
     rows = {
-        f"{NAMES[layer]}, depth {depth}": [moved(cells[key], of) for of in ("energy", "gain", "align", "temporal")]
+        f"{NAMES[layer]}, depth {depth}": [moved(cells[key], of) for of in ("energy", *FACTORS)]
         for layer in BASE
         for depth in DEPTHS
         if (key := digits_key(layer, depth)) in cells

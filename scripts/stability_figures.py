@@ -90,7 +90,7 @@ def _training(cells: Cells) -> list[list[Chart]]:
 
 def _with_gain(record: Record, colour: str | int) -> list[Line]:
     steps, probes = record["steps"], record["probes"]
-    gain = Line("", steps, _mean(probes["gain"]), colour, dashed=True)
+    gain = Line("", steps, _where_all(probes["gain"], probes["energy"]), colour, dashed=True)
     return [*_seeds(steps, probes["energy"], colour), gain]
 
 
@@ -155,6 +155,12 @@ def _seeds(x: Sequence[float], curves: Curves, colour: str | int) -> list[Line]:
 def _mean(curves: Curves) -> list[float]:
     """Geometric, over seeds."""
     return [geometric([v for v in column if v is not None]) for column in zip(*curves.values(), strict=True)]
+
+
+def _where_all(curves: Curves, energies: Curves) -> list[float]:
+    """Their mean, at those probes where every seed with an energy has one."""
+    found, expected = ([column.count(None) for column in zip(*of.values(), strict=True)] for of in (curves, energies))
+    return [m if f == e else math.nan for m, f, e in zip(_mean(curves), found, expected, strict=True)]
 
 
 def _one(x: Sequence[float]) -> Line:

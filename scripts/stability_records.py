@@ -43,6 +43,8 @@ PROBES: dict[str, tuple[str, Callable[[Sequence[float]], float]]] = {
     "temporal": ("temporal", geometric),
 }
 """What is kept of a probe: a quantity of the layers (`scripts.report.stability`), and how it becomes one number."""
+FACTORS = ("gain", "align", "temporal")
+"""What an energy is the product of."""
 OVER_TIME = ("energy", "white", "coloured")
 
 
@@ -78,7 +80,8 @@ def condensed(run: Run) -> Record | None:
     """The record of a run; None if it is not finished and scored.
 
     steps, layers (seed -> probe -> layer: energies), probes (of `PROBES`: seed -> probe), times, over_time (start or
-    end -> of `OVER_TIME`: seed -> time, means over layers), accuracy (of the best checkpoints: seed -> share).
+    end -> of `OVER_TIME`: seed -> time, means over layers), factors (of `FACTORS`, at the end: seed -> layer), accuracy
+    (of the best checkpoints: seed -> share).
     Raises ConfigError if the config is not that of the cell that the folder is named after.
     """
     cell = run.folder.name
@@ -93,9 +96,9 @@ def condensed(run: Run) -> Record | None:
     return {
         "cell": cell,
         "steps": [row["step"] for row in rows[next(iter(rows))]],
-        "layers": {seed: [[_short(e) for e in of_layers(row).values()] for row in own] for seed, own in rows.items()},
+        "layers": {seed: [[*map(_short, _by_layer(row))] for row in own] for seed, own in rows.items()},
         "probes": {
-            name: {seed: [_short(over([*of_layers(row, of).values()])) for row in own] for seed, own in rows.items()}
+            name: {seed: [_over_layers(row, of, over) for row in own] for seed, own in rows.items()}
             for name, (of, over) in PROBES.items()
         },
         "times": run.facts["probe_times"],
@@ -103,6 +106,7 @@ def condensed(run: Run) -> Record | None:
             when: {of: {seed: _over_time(own[place], of) for seed, own in rows.items()} for of in OVER_TIME}
             for when, place in (("start", 0), ("end", -1))
         },
+        "factors": {of: {seed: [*map(_short, _by_layer(own[-1], of))] for seed, own in rows.items()} for of in FACTORS},
         "accuracy": {seed: values["accuracy"] for seed, values in score["seeds"].items()},
         "guesses": score.get("baselines") or {},
         "seconds": _seconds(run.training),
@@ -117,6 +121,17 @@ def _seconds(rows: Sequence[Row]) -> float:
     """Of all the processes that trained it: each began its clock anew."""
     clock = [row["seconds"] for row in rows]
     return sum(before for before, after in zip(clock, [*clock[1:], 0.0], strict=True) if after < before)
+
+
+def _by_layer(row: Row, quantity: str = "energy") -> list[float]:
+    """Of every layer with an energy; NaN where there is no such quantity, as with a mode that grows."""
+    values = of_layers(row, quantity)
+    return [values.get(layer, math.nan) for layer in of_layers(row)]
+
+
+def _over_layers(row: Row, quantity: str, over: Callable[[Sequence[float]], float]) -> float | None:
+    values = _by_layer(row, quantity)
+    return _short(over(values)) if all(map(math.isfinite, values)) else None
 
 
 def _over_time(row: Row, quantity: str) -> list[float | None]:

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 from commands import ROOT, assert_refused, call
 from PIL import Image
-from report_runs import STEPS, TIMES, write_run
+from report_runs import STEPS, TIMES, rewrite, with_growing_mode, write_run
 
 from configs import pixels, speech_commands
 from scripts.report import charts, settings, stability
 from scripts.report.published import ARENA, five_task_mean, published, six_task_mean
 from scripts.report.runs import read_runs
-from training.writers import MetricsLog, read_metrics
 
 WITHOUT_JAX = "import sys; sys.modules.update(dict.fromkeys(('jax', 'flax', 'orbax', 'ml_dtypes')))"
 PROGRAM = f"{WITHOUT_JAX}; import runpy; runpy.run_module('scripts.report', run_name='__main__')"
@@ -160,14 +159,24 @@ def test_energies_over_time_of_any_probe(runs):
     assert any(title.endswith("at step 10") for title in titles)
 
 
+def test_a_gain_that_some_layer_lacks_is_no_mean_over_the_others(tmp_path):
+    write_run(tmp_path / "run", "task=listops,layer=rotrnn", {0: 0.5, 1: 0.6}, energies=2)
+    rewrite(tmp_path / "run", with_growing_mode)
+    found = settings.settings_of(read_runs([tmp_path])[0])[0]
+    shown = stability.table(found)
+    assert shown is not None
+    row = dict(zip(shown.columns, (cell.text for cell in shown.lines[0].cells), strict=True))
+    assert row["energy"] == "8 (4 to 16)"
+    assert [row[name] for name in ("gain", "largest gain", "align", "temporal")] == ["–"] * 4
+    (factors,) = (f for f in charts.all_figures(found) if f.name.startswith("energy_factors"))
+    (gain,) = (chart for row in factors.rows for chart in row if chart.title == "gain")
+    assert [np.asarray(line.x)[-1] for line in gain.lines if line.thin] == [20, 10]
+
+
 def test_a_theory_that_is_not_finite_is_left_out(tmp_path):
     write_run(tmp_path / "run", "task=listops,layer=rotrnn", {0: 0.5}, energies=1)
-    metrics = tmp_path / "run" / "metrics.jsonl"
-    rows = read_metrics(metrics)
-    metrics.unlink()
-    with MetricsLog(metrics, None) as log:
-        for row in rows:
-            log.write(row | ({"state_white_t": [[1.0, np.inf, np.nan]]} if "state_white_t" in row else {}))
+    beyond = {"state_white_t": [[1.0, np.inf, np.nan]]}
+    rewrite(tmp_path / "run", lambda row: row | (beyond if "state_white_t" in row else {}))
     found = settings.settings_of(read_runs([tmp_path])[0])[0]
     lines = list(csv.DictReader(stability.over_time_csv(found).splitlines()))
     assert {line["t"]: line["white"] for line in lines} == dict(zip(map(str, TIMES), ("1.0", "", ""), strict=True))

@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from PIL import Image
-from report_runs import STEPS, TIMES, plain, write_run
+from report_runs import STEPS, TIMES, plain, rewrite, with_growing_mode, write_run
 
 from configs import stability
 from data.sealed import sealed
 from scripts import stability_claims, stability_figures, stability_page, stability_records, stability_report
 from scripts.report.runs import read_runs
+from scripts.stability_figures import digits_key
 from scripts.stability_records import Key, condensed, every_key, key_of
 from training.errors import ConfigError
 
@@ -38,7 +39,7 @@ def run_of(folder, cell, **options):
     return read_runs([folder / cell])[0][0]
 
 
-def record(energies, gains=None, layers=None, steps=(0, 100, 200), over_time=None):
+def record(energies, gains=None, layers=None, steps=(0, 100, 200), over_time=None, factors=None):
     """A cell with these energies (seed -> probe)."""
     probes = dict.fromkeys(stability_records.PROBES, energies)
     return {
@@ -48,6 +49,7 @@ def record(energies, gains=None, layers=None, steps=(0, 100, 200), over_time=Non
         "probes": probes | {"gain": gains or energies, "gain_error": {s: [1e-7] * len(c) for s, c in energies.items()}},
         "times": TIMES,
         "over_time": {when: dict.fromkeys(("energy", "white", "coloured"), over_time) for when in ("start", "end")},
+        "factors": dict.fromkeys(stability_records.FACTORS, factors or {seed: [1.0, 1.0] for seed in energies}),
         "accuracy": {seed: 0.4 + 0.01 * int(seed) for seed in energies},
         "guesses": {"majority": 0.16},
         "seconds": 60.0,
@@ -80,11 +82,31 @@ def test_what_is_kept_of_a_run_are_means_over_its_layers(tmp_path):
     assert kept["layers"]["3"][1] == [16.0, 32.0]
     assert kept["probes"]["energy"]["3"] == pytest.approx([2 ** (3.5 + step / 10) for step in STEPS], rel=1e-3)
     assert kept["probes"]["gain_max"]["3"][0] == 3 * 16
+    assert kept["factors"]["gain"]["3"] == [8 * 2 ** (STEPS[-1] / 10), 16 * 2 ** (STEPS[-1] / 10)]
     assert kept["probes"]["gain_error"]["3"][0] == 15
     over_time = kept["over_time"]["end"]["energy"]["0"]
     assert over_time[:2] == pytest.approx([2**0.5, 2 * 2**0.5], rel=1e-3)
     assert over_time[2] is None
     assert kept["accuracy"] == {str(seed): value for seed, value in ACCURACIES.items()}
+
+
+def test_where_a_mode_grows_there_are_no_factors(tmp_path):
+    cell = "task=listops,layer=s5,depth=6,rate=large"
+    run_of(tmp_path, cell)
+    rewrite(tmp_path / cell, with_growing_mode)
+    kept = condensed(read_runs([tmp_path / cell])[0][0])
+    assert kept is not None
+    for of in ("gain", "gain_max", "gain_error", "align", "temporal"):
+        assert [curve[-1] is None for curve in kept["probes"][of].values()] == [False, True, False, False, False]
+    assert kept["factors"]["gain"]["1"] == [8.0, None]
+    cells = {Key("s5", 6, "large"): kept, Key("rotrnn", 6, "large"): kept}
+    # Between layers energies are 2 apart; between start and end 4.
+    assert "| S5, large rate | 2 | 2 | – | – | – | 2, 2, 2, 2, 2 |" in claim(cells, "constant over depth")
+    assert "| large rate, depth 6 | 4 [4, 4] | – | – | – |" in claim(cells, "constant over training")
+    page = stability_page.page(cells, [])
+    assert "| – (1 of 5 seeds) | – (1 of 5 seeds) | – (1 of 5 seeds) | – (1 of 5 seeds) | 20 |" in page
+    (lines,) = (panel.lines for row in stability_figures._training(cells) for panel in row if "S5" in panel.title)
+    assert np.isnan(np.asarray(lines[-2].y)).tolist() == [False, False, True]
 
 
 def test_its_accuracy_is_that_of_the_whole_validation_split(tmp_path):
@@ -194,11 +216,13 @@ def test_the_ratio_of_a_row_is_that_of_the_curves():
 
 
 def test_depth_compares_the_highest_layer_with_the_lowest():
-    layers = {seed: [[1.0, 1.0], [1.0, 1.0], [1.0, 3.0]] for seed in STILL}
-    cells = {Key("rotrnn", 6): record(STILL, layers=layers), Key("lru", 6): record(STILL)}
+    layers = {seed: [[2.0, 1.0, 1.0], [1.0, 1.0, 1.0], [1.0, 2.0, 6.0]] for seed in ("0", "1")}
+    layers["2"] = [[1.0, 2.0, 1.0], [1.0, 1.0, 1.0], [2.0, 12.0, 3.0]]
+    factors = {"0": [1.0, 9.0, 3.0], "1": [1.0, 9.0, 3.0], "2": [2.0, 6.0, 9.0]}
+    cells = {Key("rotrnn", 6): record(STILL, layers=layers, factors=factors), Key("lru", 6): record(STILL)}
     said = claim(cells, "constant over depth")
     assert "**Does not hold**" in said
-    assert "| RotRNN, small rate | 1 | 3 |" in said
+    assert "| RotRNN, small rate | 2 | 6 | 3 | 3 | 3 | 3, 3, 2 |" in said
     cells[Key("rotrnn", 6)] = record(STILL)
     assert "**Holds**" in claim(cells, "constant over depth")
 
@@ -244,14 +268,33 @@ def test_normalisation_matters_at_all_t_only_if_every_interval_leaves_out_one():
     said = claim(cells, "matters at all t")
     assert "**Holds**: at 2 of 2 times" in said
     assert "t = 4: 5" in said
+    digits = {
+        key: record(STILL, over_time=of)
+        for key, of in ((digits_key("rotrnn"), xi), (digits_key("rotrnn_folded"), folded))
+    }
+    assert "| RotRNN, folded, spoken digits | t = 1: 5" in claim(cells | digits, "matters at all t")
+    assert "at 4 of 4 times" in claim(cells | digits, "matters at all t")
     cells[Key("rotrnn_folded")] = record(STILL, over_time={seed: [v[0] * 5, 2.0, None] for seed, v in xi.items()})
     assert "**Not at every t**: at 1 of 2 times" in claim(cells, "matters at all t")
+
+
+def test_a_changed_rotrnn_is_compared_with_rotrnn_at_the_same_rate():
+    large, small, changed = Key("rotrnn", 4, "large"), Key("rotrnn_off", 4), Key("rotrnn_off", 4, "large")
+    cells = {key: record(STILL, over_time=STILL) for key in (large, small, changed)}
+    cells[large] = record(RISEN, over_time=STILL)
+    cells[changed]["accuracy"] = {"0": 0.42, "1": 0.43, "2": 0.45}
+    said = claim(cells, "changed one at a time")
+    # 1, 1.02, 0.98 over 6, 6.3, 5.8: logarithms -1.797 +- 4.303 * 0.0218 / sqrt(3).
+    assert "| RotRNN, off, large rate, depth 4 | 1 [0.951, 1.05] | 0.166 [0.157, 0.175] | 1 [0.951, 1.05] |" in said
+    # Two, two and three points: 2.33 +- 4.303 * 0.333.
+    assert "| +2.3 [+0.9, +3.8] |" in said
+    assert "small rate" not in said
 
 
 def test_every_claim_has_its_place_when_all_cells_are_there():
     cells = {key: {**record(RISEN, over_time=STILL), "cell": "c"} for key in every_key()}
     page = stability_page.page(cells, ["training"])
-    assert [line[:6] for line in page.splitlines() if line.startswith("###")] == [f"### {n}." for n in range(1, 10)]
+    assert [line.split()[1] for line in page.splitlines() if line.startswith("###")] == [f"{n}." for n in range(1, 11)]
     assert "Not run yet" not in page
     assert "| `c` | 1 | 6.03 (5.8 to 6.3) | 6.3 | 6.03 | 6.3 | 6.03 | 6.03 | 200 | 41.0 ± 1.0 |" in page
     assert "listops 16.0 %" in page

@@ -188,6 +188,37 @@ def test_nothing_has_drifted_before_the_first_step(layer):
     )
 
 
+def test_a_mode_that_grows_has_no_gain_but_an_energy_at_every_time(x64):
+    u, mask = batch([9, 9], 9)
+    module: Any = layer_spec("s5").build(WIDTH, {"state_size": 4, "blocks": 1, "direction": "forward"}, nnx.Rngs(0))
+    graphdef, params = split_model(module)
+    initial = probe(graphdef, params, u, mask)
+    growing = dict(params) | {"Lambda_re": params["Lambda_re"].at[..., 0].set(3.0)}
+    found = probe(graphdef, growing, u, mask)
+    row = row_of(found, initial, [9, 9])
+    assert (found["log_decay"] > 0).sum() == 1
+    assert all(math.isnan(row[name]) for name in ("state_gain", "state_gain_max", "state_align", "state_temporal"))
+    assert row["state_energy"] == pytest.approx(row["state_energy_raw"] / initial_energy(initial, 9), rel=1e-10)
+    system = nnx.merge(graphdef, growing).system()
+    norm, modulus = np.asarray(system.b_re**2 + system.b_im**2).sum(1), np.exp(np.asarray(system.log_mag))
+    white = [norm @ sum(modulus ** (2 * k) for k in range(t)) / initial["gain"].sum() for t in TIMES]
+    np.testing.assert_allclose(row["state_white_t"], white, rtol=1e-10)
+    # What starts so has no unit to measure in.
+    from_there = row_of(initial, found, [9, 9])
+    assert all(np.isnan(value).all() for name, value in from_there.items() if name not in ABSOLUTE)
+    assert all(np.isfinite(from_there[name]) for name in ABSOLUTE)
+
+
+ABSOLUTE = ("state_energy_raw", "state_energy_drift", "state_align", "state_temporal")
+"""In no unit of the start."""
+
+
+def initial_energy(initial, steps):
+    """Under white unit input, over that many steps from zero."""
+    t = np.arange(1, steps + 1)
+    return (initial["gain"][0] * (1 - np.exp(2 * initial["log_decay"][0][:, None] * t)).mean(1)).sum()
+
+
 def test_median_and_largest_gain_are_per_head():
     energy, gain = np.array([[1.0, 2.0, 27.0]]), np.array([[1.0, 1.0, 3.0]])
     start = np.full((1, 3), -np.inf)

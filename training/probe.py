@@ -20,6 +20,9 @@ parameters alone, and a_h the factor by which the covariance of the real input c
 of 1 - |lambda_h(0)|^(2t) over the same positions is the part of the stationary energy that a zero start reaches (1 for
 a stationary start). gain x align x temporal = state_energy x sum g_h(0) s_h / sum g_h(0), exactly.
 
+Under white input the energy of a mode with |lambda| >= 1 grows without end (S5 without clip_eigs can train its modes
+there): the layer has null for the four that need g_h, and if it starts so, for all that is measured in units of it.
+
 A layer whose energy does not split this way (MRU: E_h the mean of |S_t^h|_F^2, g_h = n, s_h = 1; dense: E_h the mean of
 |x_i|^2 over time, g_h = |B_i|^2, what one white input brings, s_h = 1) has null for the last four and, but for
 dense, for state_white_t and state_coloured_t; one without a state has null for all. What a layer logs besides (MRU:
@@ -95,27 +98,34 @@ def _layer(found: dict[str, Any], ref: EnergyRef | None, lengths: np.ndarray, ti
     if ref is None:
         return own
     energy, gain = found["energy"], found["gain"]
-    expected = ref.gain * start_share(np.asarray(ref.log_decay), lengths)
+    design = np.where(_decays(ref.log_decay), ref.gain, np.nan)
+    expected = design * start_share(np.asarray(ref.log_decay), lengths)
     size = {
         "state_energy_raw": energy.sum(),
         "state_energy": energy.sum() / expected.sum(),
         "state_energy_median": np.median(energy / expected),
         "state_energy_drift": np.log10(energy.sum() / ref.energy.sum()),
-        "state_energy_t": found["energy_t"] / ref.gain.sum(),
+        "state_energy_t": found["energy_t"] / design.sum(),
     }
-    size |= {f"state_{name}": found[name] / ref.gain.sum() for name in ("white_t", "coloured_t") if name in found}
+    size |= {f"state_{name}": found[name] / design.sum() for name in ("white_t", "coloured_t") if name in found}
     if "gain_align" not in found:
         return size | own
-    aligned = found["gain_align"]
+    # Beyond the unit circle these are no energies, but over finite times the products below are.
+    lasting = np.where(_decays(found["log_decay"]), gain, np.nan)
+    aligned = np.where(_decays(found["log_decay"]), found["gain_align"], np.nan)
     reached = -np.expm1(2 * found["log_decay"] * np.asarray(times)[:, None])
     split = {
-        "state_white_t": reached @ gain / ref.gain.sum(),
-        "state_gain": gain.sum() / ref.gain.sum(),
-        "state_gain_max": (gain / ref.gain).max(),
-        "state_align": aligned.sum() / gain.sum(),
+        "state_white_t": reached @ gain / design.sum(),
+        "state_gain": lasting.sum() / design.sum(),
+        "state_gain_max": (lasting / design).max(),
+        "state_align": aligned.sum() / lasting.sum(),
         "state_temporal": energy.sum() / aligned.sum(),
     }
     return size | split | own
+
+
+def _decays(log_decay: Any) -> np.ndarray:
+    return np.asarray(log_decay) < 0
 
 
 NAMES = (

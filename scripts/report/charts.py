@@ -294,8 +294,9 @@ def _seeds(rows: Rows, value: Callable[[Row], float], colour: int | str, log: bo
 
 
 def _picked(row: Row, quantity: str, pick: Callable[[list[float]], float]) -> float:
+    """NaN too if a layer with an energy lacks it: see `stability.of_every`."""
     values = list(of_layers(row, quantity).values())
-    return pick(values) if values else math.nan
+    return pick(values) if values and len(values) == len(of_layers(row)) else math.nan
 
 
 def _mean(values: Sequence[float]) -> float:

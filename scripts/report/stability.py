@@ -30,7 +30,8 @@ MEANING = (
     "unit input, so that RotRNN, LRU and S5 stand on one scale and 1 means as designed. energy × (share of the "
     "stationary energy that a zero start reaches) = gain × align × temporal, exactly: gain is what the parameters "
     "guarantee under white input, align what their turning towards strong input directions adds, temporal the rest "
-    "(inputs correlated in time, the zero start). Geometric means over layers and seeds; in brackets the range."
+    "(inputs correlated in time, the zero start). Geometric means over layers and seeds; in brackets the range. –: a "
+    "mode grows (|λ| ≥ 1, as S5 allows), and its energy under white input has no limit."
 )
 
 
@@ -48,6 +49,12 @@ def of_layers(row: Row, quantity: str = "energy") -> dict[int, Any]:
 def of_all(rows: Mapping[int, Sequence[Row]], step: int, quantity: str) -> list[float]:
     """The values of all layers and seeds at a step."""
     return [v for own in rows.values() for row in own if row["step"] == step for v in of_layers(row, quantity).values()]
+
+
+def of_every(rows: Mapping[int, Sequence[Row]], step: int, quantity: str) -> list[float]:
+    """The same, and none if one that has an energy lacks it: a mean over the others would tell of them alone."""
+    values = of_all(rows, step, quantity)
+    return values if len(values) == len(of_all(rows, step, "energy")) else []
 
 
 def last_step(rows: Mapping[int, Sequence[Row]], at: int | None = None) -> int:
@@ -158,7 +165,7 @@ def table(settings: Sequence[Setting]) -> Table | None:
         rows = setting.rows("probes")
         end = last_step(rows)
         start = geometric(of_all(rows, 0, "energy"))
-        cells = [Cell(spread(of_all(rows, end, quantity), quantity == "gain_max")) for quantity in COLUMNS]
+        cells = [Cell(spread(of_every(rows, end, quantity), quantity == "gain_max")) for quantity in COLUMNS]
         place = [Cell(setting.label), Cell(setting.first.task), Cell(str(setting.first.config["model"]["depth"]))]
         lines.append(Line([*place, Cell(str(end)), Cell(f"{start:.3g}"), *cells], setting.commands()))
     heads = ["model", "task", "depth", "step", "energy at 0", "energy", "median over heads", "gain", "largest gain",

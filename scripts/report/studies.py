@@ -8,7 +8,7 @@ from typing import Any
 from scripts.report.commands import MEASURING, NO_MATTER
 from scripts.report.runs import Run
 from scripts.report.settings import Setting, evaluation
-from scripts.report.stability import last_step, of_all, spread
+from scripts.report.stability import last_step, of_every, spread
 from scripts.report.statistics import difference, mean_and_deviation
 from scripts.report.table import Cell, Line, Table
 
@@ -80,9 +80,9 @@ def _ablation(group: Sequence[Setting]) -> list[Line]:
             found = difference(score.values, base.values)
             low, high = found.interval
             gap = f"{100 * found.mean:+.2f}" + (f" ({100 * low:+.2f} to {100 * high:+.2f})" if low == low else "")
-        energies = [of_all(rows, last_step(rows), quantity) for quantity in ("energy", "gain")]
+        energies = [of_every(rows, last_step(rows), quantity) for quantity in ("energy", "gain")]
         cells = [setting.label, setting.first.task, *(_option(setting, name) or "–" for name in ABLATED), mean, gap]
-        cells += [*map(spread, energies), spread(of_all(rows, last_step(rows), "gain_max"), largest=True)]
+        cells += [*map(spread, energies), spread(of_every(rows, last_step(rows), "gain_max"), largest=True)]
         lines.append(Line([Cell(cell) for cell in cells], setting.commands(score)))
     return lines
 
