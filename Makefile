@@ -15,11 +15,11 @@ JAX_EXTRA := $(if $(filter cpu,$(ACCEL)),,$(if $(filter cuda12 cuda13 tpu,$(ACCE
 
 setup: $(READY)
 
-# The exact versions that the tests ran with.
+# The exact versions that the tests ran with. Python compiles the few modules that are used when they are.
 $(READY): requirements.txt requirements-dev.txt constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "linrec needs Python 3.11 or newer: make PYTHON=...")'
 	$(PYTHON) -m venv $(if $(filter-out $(READY),$(wildcard $(VENV)/ready-*)),--clear) $(VENV)
-	$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt $(JAX_EXTRA) -c constraints.txt
+	$(RUN) -m pip install --quiet --disable-pip-version-check --no-compile -r requirements-dev.txt $(JAX_EXTRA) -c constraints.txt
 	@rm -f $(VENV)/ready-*
 	@touch $@
 
