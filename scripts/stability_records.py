@@ -80,8 +80,8 @@ def condensed(run: Run) -> Record | None:
     """The record of a run; None if it is not finished and scored.
 
     steps, layers (seed -> probe -> layer: energies), probes (of `PROBES`: seed -> probe), times, over_time (start or
-    end -> of `OVER_TIME`: seed -> time, means over layers), factors (of `FACTORS`, at the end: seed -> layer), accuracy
-    (of the best checkpoints: seed -> share).
+    end -> of `OVER_TIME`: seed -> time, means over layers), unit (seed -> design value, mean over layers), factors (of
+    `FACTORS`, at the end: seed -> layer), accuracy (of the best checkpoints: seed -> share).
     Raises ConfigError if the config is not that of the cell that the folder is named after.
     """
     cell = run.folder.name
@@ -106,6 +106,7 @@ def condensed(run: Run) -> Record | None:
             when: {of: {seed: _over_time(own[place], of) for seed, own in rows.items()} for of in OVER_TIME}
             for when, place in (("start", 0), ("end", -1))
         },
+        "unit": {seed: _unit(own[0]) for seed, own in rows.items()},
         "factors": {of: {seed: [*map(_short, _by_layer(own[-1], of))] for seed, own in rows.items()} for of in FACTORS},
         "accuracy": {seed: values["accuracy"] for seed, values in score["seeds"].items()},
         "guesses": score.get("baselines") or {},
@@ -132,6 +133,10 @@ def _by_layer(row: Row, quantity: str = "energy") -> list[float]:
 def _over_layers(row: Row, quantity: str, over: Callable[[Sequence[float]], float]) -> float | None:
     values = _by_layer(row, quantity)
     return _short(over(values)) if all(map(math.isfinite, values)) else None
+
+
+def _unit(row: Row) -> float | None:
+    return _short(geometric(_by_layer(row, "energy_raw")) / geometric(_by_layer(row)))
 
 
 def _over_time(row: Row, quantity: str) -> list[float | None]:

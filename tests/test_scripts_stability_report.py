@@ -39,7 +39,7 @@ def run_of(folder, cell, **options):
     return read_runs([folder / cell])[0][0]
 
 
-def record(energies, gains=None, layers=None, steps=(0, 100, 200), over_time=None, factors=None):
+def record(energies, gains=None, layers=None, steps=(0, 100, 200), over_time=None, factors=None, unit=2.0):
     """A cell with these energies (seed -> probe)."""
     probes = dict.fromkeys(stability_records.PROBES, energies)
     return {
@@ -49,6 +49,7 @@ def record(energies, gains=None, layers=None, steps=(0, 100, 200), over_time=Non
         "probes": probes | {"gain": gains or energies, "gain_error": {s: [1e-7] * len(c) for s, c in energies.items()}},
         "times": TIMES,
         "over_time": {when: dict.fromkeys(("energy", "white", "coloured"), over_time) for when in ("start", "end")},
+        "unit": dict.fromkeys(energies, unit),
         "factors": dict.fromkeys(stability_records.FACTORS, factors or {seed: [1.0, 1.0] for seed in energies}),
         "accuracy": {seed: 0.4 + 0.01 * int(seed) for seed in energies},
         "guesses": {"majority": 0.16},
@@ -82,6 +83,7 @@ def test_what_is_kept_of_a_run_are_means_over_its_layers(tmp_path):
     assert kept["layers"]["3"][1] == [16.0, 32.0]
     assert kept["probes"]["energy"]["3"] == pytest.approx([2 ** (3.5 + step / 10) for step in STEPS], rel=1e-3)
     assert kept["probes"]["gain_max"]["3"][0] == 3 * 16
+    assert kept["unit"]["3"] == 16  # energy_raw of report_runs
     assert kept["factors"]["gain"]["3"] == [8 * 2 ** (STEPS[-1] / 10), 16 * 2 ** (STEPS[-1] / 10)]
     assert kept["probes"]["gain_error"]["3"][0] == 15
     over_time = kept["over_time"]["end"]["energy"]["0"]
@@ -268,6 +270,8 @@ def test_normalisation_matters_at_all_t_only_if_every_interval_leaves_out_one():
     said = claim(cells, "matters at all t")
     assert "**Holds**: at 2 of 2 times" in said
     assert "t = 4: 5" in said
+    higher = cells | {Key("rotrnn_folded"): record(STILL, over_time=folded, unit=6.0)}
+    assert "t = 4: 15" in claim(higher, "matters at all t")
     digits = {
         key: record(STILL, over_time=of)
         for key, of in ((digits_key("rotrnn"), xi), (digits_key("rotrnn_folded"), folded))
@@ -281,11 +285,11 @@ def test_normalisation_matters_at_all_t_only_if_every_interval_leaves_out_one():
 def test_a_changed_rotrnn_is_compared_with_rotrnn_at_the_same_rate():
     large, small, changed = Key("rotrnn", 4, "large"), Key("rotrnn_off", 4), Key("rotrnn_off", 4, "large")
     cells = {key: record(STILL, over_time=STILL) for key in (large, small, changed)}
-    cells[large] = record(RISEN, over_time=STILL)
+    cells[large] = record(RISEN, over_time=STILL, unit=0.5)
     cells[changed]["accuracy"] = {"0": 0.42, "1": 0.43, "2": 0.45}
     said = claim(cells, "changed one at a time")
-    # 1, 1.02, 0.98 over 6, 6.3, 5.8: logarithms -1.797 +- 4.303 * 0.0218 / sqrt(3).
-    assert "| RotRNN, off, large rate, depth 4 | 1 [0.951, 1.05] | 0.166 [0.157, 0.175] | 1 [0.951, 1.05] |" in said
+    # 1, 1.02, 0.98 over 6, 6.3, 5.8: logarithms -1.797 +- 4.303 * 0.0218 / sqrt(3); and units of 2 and of 0.5.
+    assert "| RotRNN, off, large rate, depth 4 | 1 [0.951, 1.05] | 4 | 0.663 [0.628, 0.7] | 1 [0.951, 1.05] |" in said
     # Two, two and three points: 2.33 +- 4.303 * 0.333.
     assert "| +2.3 [+0.9, +3.8] |" in said
     assert "small rate" not in said
