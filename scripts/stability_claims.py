@@ -3,113 +3,50 @@
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from scipy.stats import chi2
 
-from scripts.report.statistics import difference
 from scripts.stability_figures import BASE, DEPTHS, LONG, MODELS, NAMES, Cells, digits_key, long_key
+from scripts.stability_measures import (
+    Ratio,
+    absolute,
+    at,
+    gap,
+    highest_layers,
+    layer_spread,
+    moved,
+    over,
+    ratio,
+    settled,
+    settled_at,
+    spread_moved,
+)
 from scripts.stability_records import FACTORS, Key, Record
 
 RATES = ("small", "large")
 HELD = ("rotrnn", "rotrnn_stationary", "rotrnn_identity")
 """Layers whose gain xi holds."""
 ABLATIONS = ("rotrnn_folded", "rotrnn_off", "rotrnn_stationary", "rotrnn_identity")
-CONSTANT = 1.25
-"""A ratio between 1 / 1.25 and 1.25 counts as constant."""
 ROUNDING = 1e-5
 """A gain this near 1 is 1 in float32."""
-SETTLED = 1.1
-"""From then on within this factor of where it ends."""
 
 
 Part = tuple[str, str, list[str]]
 """Title, verdict, table."""
 
 
-class Ratio(NamedTuple):
-    """Geometric mean over seeds, and its 95 % interval (NaN for one seed)."""
-
-    mean: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        if math.isnan(self.mean):
-            return "–"
-        return f"{self.mean:.3g}" + (f" [{self.low:.3g}, {self.high:.3g}]" if self.low < self.high else "")
-
-    @property
-    def is_constant(self) -> bool:
-        return self.low >= 1 / CONSTANT and self.high <= CONSTANT
-
-    @property
-    def is_moved(self) -> bool:
-        return self.low > CONSTANT or self.high < 1 / CONSTANT
-
-
-NONE = Ratio(math.nan, math.nan, math.nan)
-"""Of what some seed does not have: a gain, with modes that grow."""
-
-
-def ratio(a: Mapping[str, float], b: Mapping[str, float]) -> Ratio:
-    """a / b by Student's t on logarithms, paired over the seeds that both have."""
-    logs = [{int(seed): math.log(values[seed]) for seed in sorted(a.keys() & b.keys())} for values in (a, b)]
-    found = difference(*logs)
-    exact = len(logs[0]) > 1 and math.isnan(found.p)  # no spread at all
-    return Ratio(*map(math.exp, (found.mean, *((found.mean,) * 2 if exact else found.interval))))
-
-
-def at(record: Record, place: int, of: str = "energy") -> dict[str, float]:
-    """Seed -> the mean over layers at a probe; without seeds that were not finite."""
-    return {seed: curve[place] for seed, curve in record["probes"][of].items() if curve[place] is not None}
-
-
-def moved(record: Record, of: str = "energy") -> Ratio:
-    """End over start."""
-    end = at(record, -1, of)
-    return ratio(end, at(record, 0, of)) if len(end) == len(at(record, -1)) else NONE
-
-
-def settled_at(record: Record) -> float:
-    """The first probe from which the energy stays near where it ends, mean over seeds."""
-    steps, found = record["steps"], []
-    for curve in record["probes"]["energy"].values():
-        away = [
-            k for k, v in enumerate(curve) if v is None or not 1 / SETTLED <= v / (curve[-1] or math.nan) <= SETTLED
-        ]
-        found.append(steps[min(max(away, default=-1) + 1, len(steps) - 1)])
-    return statistics.fmean(found)
-
-
-def absolute(record: Record, energies: Mapping[str, float]) -> dict[str, float]:
-    """Not in units of the design value, which is another one where a gain is left out."""
-    return {seed: energy * record["unit"][seed] for seed, energy in energies.items()}
-
-
-def over(a: Record, b: Record) -> Ratio:
-    """Of absolute energies at the end."""
-    return ratio(*(absolute(record, at(record, -1)) for record in (a, b)))
-
-
-def layer_spread(record: Record, place: int, of: str = "energy") -> Ratio:
-    """The layer of the highest energy over that of the lowest in each seed; of: the energy, or a factor at the end."""
-    energies = {seed: probes[place] for seed, probes in record["layers"].items()}
-    values = energies if of == "energy" else record["factors"][of]
-    ends = [{seed: values[seed][own.index(extreme(own))] for seed, own in energies.items()} for extreme in (max, min)]
-    return NONE if any(None in end.values() for end in ends) else ratio(*ends)
-
-
-def highest_layers(record: Record) -> str:
-    """At the end, one a seed, counted from 1."""
-    return ", ".join(str(probes[-1].index(max(probes[-1])) + 1) for probes in record["layers"].values())
-
-
 def claims(cells: Cells) -> list[str]:
     """A part for each claim that there are runs for."""
-    order = (_training, _depth, _seeds, _drift, _all_times, _ablations, _gains, _long, _digits, _scores)
-    parts, lines = [claim(cells) for claim in order], []
-    for place, (title, verdict, table) in enumerate((part for part in parts if part), start=1):
+    parts, more = (
+        [part for make in group if (part := make(cells))]
+        for group in ((_training, _depth, _seeds, _drift, _all_times), (_ablations, _gains, _long, _digits, _scores))
+    )
+    return ["## Claims", "", *_listed(parts, 1), "## Further measurements", "", *_listed(more, 1 + len(parts))]
+
+
+def _listed(parts: Iterable[Part], first: int) -> list[str]:
+    lines = []
+    for place, (title, verdict, table) in enumerate(parts, start=first):
         lines += [f"### {place}. {title}", "", verdict, "", *table, ""]
     return lines
 
@@ -143,7 +80,8 @@ def _training(cells: Cells) -> Part | None:
     verdict = (
         f"**{'Holds' if error <= ROUNDING else 'Does not hold'}** of what its parameters guarantee: in the {len(held)} "
         f"cells with xi the gain is 1 to within {error:.1g} in every layer and seed at every probe. "
-        f"{_constancy(map(moved, runs.values()))} of the energy on real input: end of training over its start."
+        f"{_constancy(map(moved, runs.values()))} of the energy on real input, end of training over its start: "
+        f"no input here is white, and B turns to where it is strong (align), towards what lasts (temporal)."
     )
     rows = {name: [moved(run, of) for of in ("energy", *FACTORS)] for name, run in runs.items()}
     heads = ("RotRNN", "energy, end / start", "gain", "align", "temporal")
@@ -154,6 +92,7 @@ def _depth(cells: Cells) -> Part | None:
     found = {
         f"{NAMES[layer]}, {rate} rate": [
             *(layer_spread(cells[key], place) for place in (0, -1)),
+            spread_moved(cells[key]),
             *(layer_spread(cells[key], -1, of) for of in FACTORS),
             highest_layers(cells[key]),
         ]
@@ -161,14 +100,16 @@ def _depth(cells: Cells) -> Part | None:
         for rate in RATES
         if (key := Key(layer, max(DEPTHS), rate)) in cells
     }
-    own = [layer_spread(cells[key], -1) for rate in RATES if (key := Key("rotrnn", max(DEPTHS), rate)) in cells]
+    own = [spread_moved(cells[key]) for rate in RATES if (key := Key("rotrnn", max(DEPTHS), rate)) in cells]
     if not own:
         return None
     verdict = (
-        f"{_constancy(own)}: the highest layer over the lowest, models of depth {max(DEPTHS)}, and the factors of "
-        f"these two layers at the end."
+        f"{_constancy(own)}: the layer of most energy over the layer of least, chosen in each seed, models of depth "
+        f"{max(DEPTHS)}. Judged by end / start, as chance alone makes it more than 1. The factors are of these two "
+        f"layers, at the end: they differ by align and temporal even where the gain is 1. Which layer is the highest "
+        f"differs from seed to seed."
     )
-    heads = ("model", "start", "end", *FACTORS, "highest layer, a seed each")
+    heads = ("model", "start", "end", "end / start", *FACTORS, "layer of most energy, a seed each")
     return "It is constant over depth", verdict, _grid(heads, found)
 
 
@@ -185,8 +126,9 @@ def _seeds(cells: Cells) -> Part | None:
     own = spread["rotrnn"]
     verdict = "Holds" if own.is_constant else "Does not hold" if own.is_moved else "Not decided"
     shown = (
-        f"**{verdict}** (as a ratio would): one standard deviation over seeds at the end of training, as a factor. In "
-        f"the first column all runs pooled, with the 95 % interval of χ² on the variance of the logarithm."
+        f"**{verdict}** of the mean over layers of RotRNN: one standard deviation over seeds at the end of training, "
+        f"as a factor. In the first column the cells pooled, with the 95 % interval of χ² on the variance of the "
+        f"logarithm (as if all cells of a model had the same one)."
     )
     return "It is the same for every seed", shown, _grid(("model", "all", *runs["rotrnn"]), found)
 
@@ -214,11 +156,13 @@ def _drift(cells: Cells) -> Part | None:
     if not both:
         return None
     more = {name: _against(other[name], own[name]) for name in both}
-    slower = sum(settled_at(other[name]) > settled_at(own[name]) for name in both)
+    later = {name: gap(settled(other[name]), settled(own[name])) for name in both}
     verdict = (
-        f"That it drifts more than RotRNN: {_everywhere(more.values())}. That it takes longer to settle: in {slower} "
-        f"of {len(both)}. *Settled* is the update from which the energy stays within a tenth of where it ends, "
-        f"a mean over seeds, of probes every 50 updates."
+        f"That it drifts: {_drifts(other[name] for name in both)}. That it drifts more than RotRNN: "
+        f"{_everywhere(more.values())}. That it settles later: in {sum(found.low > 0 for found in later.values())} of "
+        f"{len(both)} the interval is above 0. *Settled* is the update from which the energy stays within a tenth of "
+        f"where it ends, of probes every 50 updates. What it drifts more than RotRNN is near its gain or less: align "
+        f"and temporal move both."
     )
     rows = {
         name: (
@@ -226,13 +170,22 @@ def _drift(cells: Cells) -> Part | None:
             more[name],
             moved(other[name], "gain"),
             f"{max(at(other[name], -1, 'gain_max').values()):.3g}",
-            *(f"{settled_at(run):.0f}" for run in (other[name], own[name])),
+            f"{settled_at(other[name]):.0f}",
+            later[name].show(0),
         )
         for name in both
     }
-    heads = ("", "LRU, end / start", "RotRNN, end / start", "LRU / RotRNN", "gain of LRU", "largest of a mode",
-             "LRU settled", "RotRNN settled")  # fmt: skip
+    heads = ("", "LRU, end / start", "RotRNN, end / start", "LRU / RotRNN", "gain of LRU, end / start",
+             "largest gain of a mode", "LRU settled", "LRU - RotRNN")  # fmt: skip
     return "The energy of an LRU drifts, and takes long to settle", verdict, _grid(heads, rows)
+
+
+def _drifts(runs: Iterable[Record]) -> str:
+    found = [moved(run) for run in runs]
+    gone = sum(of.is_moved for of in found)
+    if gone == len(found):
+        return "**Holds**"
+    return f"**Holds in {gone} of {len(found)}**" if gone else "**Does not hold**"
 
 
 def _everywhere(ratios: Iterable[Ratio]) -> str:
@@ -271,8 +224,8 @@ def _all_times(cells: Cells) -> Part | None:
     verdict = (
         f"**{'Holds' if apart == len(ratios) else 'Not at every t'}**: at {apart} of {len(ratios)} times the interval "
         f"leaves out 1. Energy at the t-th step after training over that of RotRNN with xi, both as they are, not in "
-        f"units of the design value, which for *off* is higher; depth 4, up to the last t that a sequence of the probe "
-        f"reaches."
+        f"units of the design value, which for *off* is higher from the start (see 6); depth 4, up to the last probed t "
+        f"that a sequence reaches, five of them shown."
     )
     return "Normalisation matters at all t", verdict, _grid(("", *[""] * 5), rows)
 
@@ -315,9 +268,9 @@ def _ablations(cells: Cells) -> Part | None:
     )
     verdict = (
         "Against RotRNN with xi, a zero start and a learned P; factors, end / start. Energies and design values over "
-        "RotRNN's are as they are. Adam steps as far for small entries of B as for large ones: *folded* starts with "
-        "the small ones of xi, and its gain runs away; *off* starts with large ones and moves less, from and to a "
-        "higher energy."
+        "RotRNN's are as they are. A likely cause, not tested here: Adam steps as far for small entries of B as for "
+        "large ones. *folded* starts with the small ones of xi, and its gain runs away; *off* starts with large ones, "
+        "at a higher energy, and moves less."
     )
     return "What makes a RotRNN, changed one at a time", verdict, _grid(heads, rows)
 
@@ -325,15 +278,24 @@ def _ablations(cells: Cells) -> Part | None:
 def _gains(cells: Cells) -> Part | None:
     learned = _of(cells, "lru")
     rows = {
-        f"{NAMES[layer]}, {name}": (over(run, learned[name]), moved(run), moved(run, "gain"))
+        f"{NAMES[layer]}, {name}": (
+            ratio(run["unit"], learned[name]["unit"]),
+            over(run, learned[name]),
+            moved(run),
+            moved(run, "gain"),
+        )
         for layer in ("lru_recomputed", "lru_off")
         for name, run in _of(cells, layer).items()
         if name in learned
     }
     if not rows:
         return None
-    heads = ("", "energy at the end / that of the learned γ, as it is", "energy, end / start", "gain, end / start")
-    verdict = "Recomputed from the decays, γ follows them, but not the norm of B; left out, nothing does."
+    heads = ("", "design value / that of the learned γ", "energy at the end / that of the learned γ",
+             "energy, end / start", "gain, end / start")  # fmt: skip
+    verdict = (
+        "Recomputed from the decays, γ follows them, but not the norm of B; left out, nothing does: then the energy is "
+        "higher from the start, and drifts the least. The first two columns are of energies as they are."
+    )
     return "The gain of an LRU, three ways", verdict, _grid(heads, rows)
 
 
@@ -350,7 +312,7 @@ def _long(cells: Cells) -> Part | None:
     if not rows:
         return None
     heads = ("", "energy, end / start", "gain", "align", "temporal", "after 1,500 of a short run", "settled")
-    verdict = f"{LONG:,} updates, depth 4, small rate."
+    verdict = f"{LONG:,} updates, depth 4, small rate, three seeds (five in the short runs)."
     return "Long training", verdict, _grid(heads, rows)
 
 
@@ -374,10 +336,11 @@ def _scores(cells: Cells) -> Part | None:
         for name, run in _of(cells, layer).items()
         if name in learned
     }
-    verdict = "Points of validation accuracy above the LRU, each seed in its best checkpoint."
+    verdict = (
+        "Points of validation accuracy above the LRU, each seed in its best checkpoint, ListOps after 1,500 updates."
+    )
     return ("Accuracy", verdict, _grid(("model", "points"), rows)) if rows else None
 
 
 def _points(a: Record, b: Record) -> str:
-    found = difference(*({int(seed): 100 * v for seed, v in run["accuracy"].items()} for run in (a, b)))
-    return f"{found.mean:+.1f} [{found.interval[0]:+.1f}, {found.interval[1]:+.1f}]"
+    return gap(*({int(seed): 100 * v for seed, v in run["accuracy"].items()} for run in (a, b))).show(1)

@@ -30,7 +30,7 @@ BASE = ("rotrnn", "rotrnn_folded", "lru", "s5")
 LONG = 6_000
 """Updates of the long runs."""
 ENERGY = "energy / design value"
-STEP = "training step"
+STEP = "update"
 GUIDE = "0.45"
 
 Cells = Mapping[Key, Record]
@@ -52,10 +52,14 @@ def draw(cells: Cells) -> list[str]:
     """Writes those figures that there are runs for, and gives their names."""
     drawn = []
     for name, rows, keys in (
-        ("training", _training(cells), [*_depth_keys(), MEASURED, GAIN]),
-        ("depth", _depth(cells), [Line(NAMES[layer], [], [], colour) for colour, layer in enumerate(MODELS)]),
-        ("time", _time(cells), [MEASURED, WHITE, COLOURED]),
-        ("long", _long(cells), [MEASURED, GAIN]),
+        ("training", _training(cells), [*_depth_keys(), MEASURED, GAIN, DESIGN]),
+        (
+            "depth",
+            _depth(cells),
+            [Line(NAMES[layer], [], [], colour) for colour, layer in enumerate(MODELS)] + [DESIGN],
+        ),
+        ("time", _time(cells), [MEASURED, WHITE, COLOURED, DESIGN]),
+        ("long", _long(cells), [MEASURED, GAIN, DESIGN]),
     ):
         rows = [row for row in rows if row]
         if rows:
@@ -67,6 +71,7 @@ def draw(cells: Cells) -> list[str]:
 
 MEASURED = Line("measured (thin: a seed)", [], [], "black")
 GAIN = Line("guaranteed by the parameters (gain)", [], [], "black", dashed=True)
+DESIGN = Line("1, as designed", [], [], GUIDE, dashed=True)
 WHITE = Line("theory, white input", [], [], 0, dashed=True)
 COLOURED = Line("theory, measured autocovariance", [], [], 1, dotted=True)
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from scripts.report.statistics import geometric
-from scripts.stability_claims import CONSTANT, at, claims, settled_at
+from scripts.stability_claims import claims
 from scripts.stability_figures import NAMES, Cells
+from scripts.stability_measures import CONSTANT, at, settled_at
 from scripts.stability_records import CELLS, Key, Record, every_key
 
 PAGE = Path("docs/studies/stability.md")
@@ -28,17 +29,22 @@ third command is the study and goes on where it was stopped, the fourth makes th
 {dates}, CPU only, float32.
 {missing}
 ListOps here has expressions of 25 to 95 symbols (20,000 / 2,000 / 2,000 of them), FSDD is spoken digits at 1 kHz, cut
-to 1,000 samples: neither is a benchmark. Width 64, and 64 real numbers of state a layer in every model. *small*: a rate
-of 3e-3, and of 1e-3 for what makes the recurrence; *large*: 1e-2 for both. RotRNN holds its input gain by xi, *folded*
-only starts with it, *off* has none; *stationary*: the state starts as if the sequence had begun long ago; *P = 1*: no
-change of basis. The gain γ of an LRU is learned, *recomputed* from the decays at each step, or left out (*no γ*).
+to 1,000 samples: neither is a benchmark. Five seeds and 1,500 updates on ListOps (three and 6,000 in long runs),
+three seeds and 600 updates on digits: most of this is early training. AdamW, warm-up, then a cosine down to 0. Width
+64, and 64 real numbers of state a layer in every model. *small*: a rate of 3e-3, and of 1e-3 for what makes the
+recurrence; *large*: 1e-2 for both. A head of RotRNN is x_t = γ R x_(t-1) + ξ B u_t, a mode of an LRU (arXiv
+2303.06349) or, with its step size for γ, of S5 (arXiv 2208.04933) x_t = λ x_(t-1) + γ B u_t: see
+[docs/equations.md](../equations.md). xi holds the input gain of RotRNN, *folded* multiplies it into B once, at the
+start, *off* has none; *stationary*: the state starts as if the sequence had begun long ago; *P = 1*: no change of
+basis. The γ of an LRU is learned, *recomputed* from the decays at each step, or left out (*no γ*).
 
-Energies are in units of the design value, which is what the initial parameters give under white unit input: every model
-stands on one scale, and 1 means as designed. Exactly, energy × (share that a zero start reaches) = gain × align ×
-temporal: *gain* is what the parameters guarantee under white input, *align* what B gains by turning towards the strong
-directions of its input, *temporal* the rest (inputs correlated over time, the start). There is no such split (–) where
-a mode grows, |λ| ≥ 1: S5 does not forbid it, and under white input its energy has no limit. They are measured on 64
-test sequences at 31 moments of training and averaged geometrically over layers and seeds. A ratio stands with its 95 %
+The energy is the mean of |x_t|² over the valid steps of 64 test sequences, summed over the state of a layer, in units
+of the design value: what the initial parameters give under white unit input. Every model stands on one scale; a start
+other than 1 comes of the input, which is not white. Exactly, energy × (share that a zero start reaches) = gain ×
+align × temporal: *gain* is what the parameters guarantee under white input, *align* what B gains by turning towards
+the strong directions of its input, *temporal* the rest (inputs correlated over time, the start). There is no such
+split (–) where a mode grows, |λ| ≥ 1: S5 does not forbid it, and under white input its energy has no limit. All is
+measured at 31 moments of training and averaged geometrically over layers and seeds. A ratio stands with its 95 %
 interval (Student's t on its logarithm, paired over seeds; not corrected for the number of intervals). It counts as
 constant if the interval lies between 1/{constant} and {constant}, as moved if it lies outside.
 """
@@ -49,11 +55,14 @@ ALT = {
     "long": "state energy over 6,000 updates, and on spoken digits",
 }
 CAPTIONS = {
-    "training": "State energy over training, means over layers: the small rate above, the large one below.",
-    "depth": "State energy of each layer of models of depth 6, at the end.",
+    "training": "State energy over training, geometric means over layers (thick: over seeds, too): the small rate "
+    "above, the large one below. The lines of a gain end where a mode grows.",
+    "depth": "State energy of each layer of models of depth 6, at the end: a thin line a seed, thick their geometric "
+    "mean.",
     "time": "State energy at the t-th step of a sequence, depth 4, means over layers: measured, and what the "
-    "parameters would give under white input and under stationary input of the measured autocovariance.",
-    "long": "Long training, and other data; depth 4, small rate.",
+    "parameters would give under white input and under stationary input of the measured autocovariance (which the "
+    "first symbols are not), in units of the stationary energy, which a zero start has yet to reach.",
+    "long": "Long training, and other data; depth 4, small rate. The gain of S5 ends where a mode grows.",
 }
 
 
@@ -65,7 +74,7 @@ def page(cells: Cells, drawn: Sequence[str]) -> str:
     """The page in markdown; drawn: the figures that there are."""
     if not cells:
         return HEAD.partition("\n")[0] + "\n"
-    lines = [HEAD.format(**_made(cells)), "## Claims", "", *claims(cells), ""]
+    lines = [HEAD.format(**_made(cells)), *claims(cells), "## Figures", ""]
     for name in drawn:
         lines += [f"![{ALT[name]}](../figures/stability_{name}.png)", "", CAPTIONS[name], ""]
     return "\n".join([*lines, *_table(cells), ""])

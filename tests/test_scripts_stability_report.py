@@ -103,7 +103,7 @@ def test_where_a_mode_grows_there_are_no_factors(tmp_path):
     assert kept["factors"]["gain"]["1"] == [8.0, None]
     cells = {Key("s5", 6, "large"): kept, Key("rotrnn", 6, "large"): kept}
     # Between layers energies are 2 apart; between start and end 4.
-    assert "| S5, large rate | 2 | 2 | – | – | – | 2, 2, 2, 2, 2 |" in claim(cells, "constant over depth")
+    assert "| S5, large rate | 2 | 2 | 1 | – | – | – | 2, 2, 2, 2, 2 |" in claim(cells, "constant over depth")
     assert "| large rate, depth 6 | 4 [4, 4] | – | – | – |" in claim(cells, "constant over training")
     page = stability_page.page(cells, [])
     assert "| – (1 of 5 seeds) | – (1 of 5 seeds) | – (1 of 5 seeds) | – (1 of 5 seeds) | 20 |" in page
@@ -224,7 +224,7 @@ def test_depth_compares_the_highest_layer_with_the_lowest():
     cells = {Key("rotrnn", 6): record(STILL, layers=layers, factors=factors), Key("lru", 6): record(STILL)}
     said = claim(cells, "constant over depth")
     assert "**Does not hold**" in said
-    assert "| RotRNN, small rate | 2 | 6 | 3 | 3 | 3 | 3, 3, 2 |" in said
+    assert "| RotRNN, small rate | 2 | 6 | 3 | 3 | 3 | 3 | 3, 3, 2 |" in said
     cells[Key("rotrnn", 6)] = record(STILL)
     assert "**Holds**" in claim(cells, "constant over depth")
 
@@ -248,11 +248,13 @@ def test_a_gain_that_moves_breaks_the_guarantee():
 
 def test_an_lru_drifts_more_only_where_the_interval_is_above_one():
     cells = {Key("rotrnn", 2): record(STILL), Key("lru", 2): record(RISEN)}
-    assert "That it drifts more than RotRNN: **Holds**. That it takes longer to settle: in 1 of 1" in claim(
-        cells, "drifts"
+    assert (
+        "That it drifts: **Holds**. That it drifts more than RotRNN: **Holds**. That it settles later: in 1 of 1"
+        in claim(cells, "drifts")
     )
-    turned = {Key("rotrnn", 2): record(RISEN), Key("lru", 2): record(STILL)}
-    assert "**Does not hold**. That it takes longer to settle: in 0 of 1" in claim(turned, "drifts")
+    turned = claim({Key("rotrnn", 2): record(RISEN), Key("lru", 2): record(STILL)}, "drifts")
+    assert "That it drifts: **Does not hold**. That it drifts more than RotRNN: **Does not hold**." in turned
+    assert "That it settles later: in 0 of 1" in turned
     both = cells | {Key("rotrnn", 4): record(RISEN), Key("lru", 4): record(STILL)}
     assert "**Holds in 1 of 2**, the contrary in 1" in claim(both, "drifts")
 
