@@ -224,8 +224,8 @@ def _all_times(cells: Cells) -> Part | None:
     verdict = (
         f"**{'Holds' if apart == len(ratios) else 'Not at every t'}**: at {apart} of {len(ratios)} times the interval "
         f"leaves out 1. Energy at the t-th step after training over that of RotRNN with xi, both as they are, not in "
-        f"units of the design value, which for *off* is higher from the start (see 6); depth 4, up to the last probed t "
-        f"that a sequence reaches, five of them shown."
+        f"units of the design value, which for *off* is higher from the start (see 6); depth 4, up to the last probed "
+        f"t that a sequence reaches, five of them shown."
     )
     return "Normalisation matters at all t", verdict, _grid(("", *[""] * 5), rows)
 
