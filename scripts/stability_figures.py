@@ -53,11 +53,7 @@ def draw(cells: Cells) -> list[str]:
     drawn = []
     for name, rows, keys in (
         ("training", _training(cells), [*_depth_keys(), MEASURED, GAIN, DESIGN]),
-        (
-            "depth",
-            _depth(cells),
-            [Line(NAMES[layer], [], [], colour) for colour, layer in enumerate(MODELS)] + [DESIGN],
-        ),
+        ("depth", _depth(cells), [MEASURED, DESIGN]),
         ("time", _time(cells), [MEASURED, WHITE, COLOURED, DESIGN]),
         ("long", _long(cells), [MEASURED, GAIN, DESIGN]),
     ):
@@ -100,17 +96,17 @@ def _with_gain(record: Record, colour: str | int) -> list[Line]:
 
 
 def _depth(cells: Cells) -> list[list[Chart]]:
-    """Energy of each layer at the end, of the deepest models: a panel a rate, a colour a model."""
-    panels, places = [], list(range(1, max(DEPTHS) + 1))
+    """Energy of each layer at the end, of the deepest models: a row a rate, a panel a model."""
+    rows, places = [], list(range(1, max(DEPTHS) + 1))
     for rate in ("small", "large"):
-        lines = []
-        for colour, layer in enumerate(MODELS):
+        panels = []
+        for layer in MODELS:
             if record := cells.get(Key(layer, max(DEPTHS), rate)):
                 ends = {seed: probes[-1] for seed, probes in record["layers"].items()}
-                lines += _seeds(places, ends, colour)
-        if lines:
-            panels.append(Chart(f"{rate} rate", "layer", ENERGY, [*lines, _one(places)], log="y"))
-    return [panels]
+                lines = [*_seeds(places, ends, "black"), _one(places)]
+                panels.append(Chart(f"{NAMES[layer]}\n{rate} rate", "layer", ENERGY, lines, log="y"))
+        rows.append(panels)
+    return rows
 
 
 def _time(cells: Cells) -> list[list[Chart]]:
