@@ -75,8 +75,7 @@ def _training(cells: Cells) -> Part | None:
     if not runs:
         return None
     held = [record for key, record in cells.items() if key.layer in HELD]
-    errors = [error for record in held for curve in record["probes"]["gain_error"].values() for error in curve if error]
-    error = max(errors, default=0.0)
+    error = max((record["gain_error"] or 0.0 for record in held), default=0.0)
     verdict = (
         f"**{'Holds' if error <= ROUNDING else 'Does not hold'}** of what its parameters guarantee: in the {len(held)} "
         f"cells with xi the gain is 1 to within {error:.1g} in every layer and seed at every probe. "

@@ -35,14 +35,14 @@ def _largest(values: Sequence[float]) -> float:
 
 PROBES: dict[str, tuple[str, Callable[[Sequence[float]], float]]] = {
     "energy": ("energy", geometric),
-    "median": ("energy_median", geometric),
     "gain": ("gain", geometric),
     "gain_max": ("gain_max", _largest),
-    "gain_error": ("gain", lambda gains: _largest([abs(gain - 1) for gain in gains])),
     "align": ("align", geometric),
     "temporal": ("temporal", geometric),
 }
 """What is kept of a probe: a quantity of the layers (`scripts.report.stability`), and how it becomes one number."""
+CURVES = ("energy", "gain")
+"""Those kept of every probe; of the others the first and the last say all that the page asks."""
 FACTORS = ("gain", "align", "temporal")
 """What an energy is the product of."""
 OVER_TIME = ("energy", "white", "coloured")
@@ -79,9 +79,10 @@ def every_key() -> list[Key]:
 def condensed(run: Run) -> Record | None:
     """The record of a run; None if it is not finished and scored.
 
-    steps, layers (seed -> probe -> layer: energies), probes (of `PROBES`: seed -> probe), times, over_time (start or
-    end -> of `OVER_TIME`: seed -> time, means over layers), unit (seed -> design value, mean over layers), factors (of
-    `FACTORS`, at the end: seed -> layer), accuracy (of the best checkpoints: seed -> share).
+    steps, layers (seed -> start and end -> layer: energies), probes (of `PROBES`: seed -> probe, or start and end: see
+    `CURVES`), gain_error (the furthest from 1 of any), times, over_time (start or end -> of `OVER_TIME`: seed -> time,
+    means over layers), unit (seed -> design value, mean over layers), factors (of `FACTORS`, at the end: seed -> layer)
+    and accuracy (of the best checkpoints: seed -> share).
     Raises ConfigError if the config is not that of the cell that the folder is named after.
     """
     cell = run.folder.name
@@ -93,14 +94,21 @@ def condensed(run: Run) -> Record | None:
     rows = {str(seed): [row for row in run.probes if row["seed"] == seed] for seed in run.config["seeds"]}
     if len({tuple(row["step"] for row in own) for own in rows.values()}) > 1:
         raise ConfigError(f"{run.folder}: probes of some seeds are lost: run it again")
+    ends = {seed: (own[0], own[-1]) for seed, own in rows.items()}
     return {
         "cell": cell,
         "steps": [row["step"] for row in rows[next(iter(rows))]],
-        "layers": {seed: [[*map(_short, _by_layer(row))] for row in own] for seed, own in rows.items()},
+        "layers": {seed: [[*map(_short, _by_layer(row))] for row in own] for seed, own in ends.items()},
         "probes": {
-            name: {seed: [_over_layers(row, of, over) for row in own] for seed, own in rows.items()}
+            name: {
+                seed: [_over_layers(row, of, over) for row in own]
+                for seed, own in (rows if name in CURVES else ends).items()
+            }
             for name, (of, over) in PROBES.items()
         },
+        "gain_error": _short(
+            _largest([abs(g - 1) for own in rows.values() for row in own for g in of_layers(row, "gain").values()])
+        ),
         "times": run.facts["probe_times"],
         "over_time": {
             when: {of: {seed: _over_time(own[place], of) for seed, own in rows.items()} for of in OVER_TIME}
