@@ -24,6 +24,8 @@ from training.results import find_record
 
 RECORDS = Path("docs/studies/stability.json")
 CELLS = Path("configs/stability_cells.txt")
+FORM = 2
+"""Of what a record holds (see `condensed`): one more with each change of it."""
 
 Record = dict[str, Any]
 """One cell: see `condensed`. Curves stand by seed, as JSON has it: a text."""
@@ -97,6 +99,7 @@ def condensed(run: Run) -> Record | None:
     ends = {seed: (own[0], own[-1]) for seed, own in rows.items()}
     return {
         "cell": cell,
+        "form": FORM,
         "steps": [row["step"] for row in rows[next(iter(rows))]],
         "layers": {seed: [[*map(_short, _by_layer(row))] for row in own] for seed, own in ends.items()},
         "probes": {
@@ -163,7 +166,7 @@ def _is_present(cell: str, config: Any) -> bool:
 def recorded() -> dict[Key, Record]:
     """The records of those cells that were run before with the present config.
 
-    Raises ConfigError for a damaged file.
+    Raises ConfigError for a damaged file, or one whose records are of another form.
     """
     try:
         written = strict_json.parse(RECORDS.read_bytes()) if RECORDS.exists() else []
@@ -173,6 +176,8 @@ def recorded() -> dict[Key, Record]:
         kept = {key_of(record["cell"]): record for record in found if _is_present(record["cell"], record["config"])}
     except (ConfigError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{RECORDS} is damaged ({error!r}): put back the committed one") from error
+    if any(record.get("form") != FORM for record in found):
+        raise ConfigError(f"{RECORDS} was written by another version: move it away, and give the folders of all cells")
     if len(kept) < len(found):
         left = len(found) - len(kept)
         print(f"{left} cells in {RECORDS} are of another config or of no cell of the study: they leave the page")

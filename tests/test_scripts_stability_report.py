@@ -190,6 +190,17 @@ def test_damaged_records_are_refused(places):
             stability_report.main([""])
 
 
+def test_records_of_another_form_are_refused_and_stay(places):
+    run_of(places / "here", "task=listops,layer=lru,depth=2,rate=small")
+    stability_report.main(["", str(places / "here")])
+    (record,) = json.loads((places / "stability.json").read_text())
+    older = json.dumps([sealed({key: value for key, value in record.items() if key not in ("sha256", "form", "unit")})])
+    (places / "stability.json").write_text(older)
+    with pytest.raises(ConfigError, match=r"was written by another version: move it away"):
+        stability_report.main(["", str(places / "here")])
+    assert (places / "stability.json").read_text() == older
+
+
 def claim(cells, title):
     """The lines of the part with that title."""
     lines = stability_claims.claims(cells)
