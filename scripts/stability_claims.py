@@ -80,7 +80,7 @@ def _training(cells: Cells) -> Part | None:
         f"**{'Holds' if error <= ROUNDING else 'Does not hold'}** of what its parameters guarantee: in the {len(held)} "
         f"cells with xi the gain is 1 to within {error:.1g} in every layer and seed at every probe. "
         f"{_constancy(map(moved, runs.values()))} of the energy on real input, end of training over its start: "
-        f"no input here is white, and B turns to where it is strong (align), towards what lasts (temporal)."
+        f"what layers are fed is not white, and B turns to where it is strong (align) and to what lasts (temporal)."
     )
     rows = {name: [moved(run, of) for of in ("energy", *FACTORS)] for name, run in runs.items()}
     heads = ("RotRNN", "energy, end / start", "gain", "align", "temporal")

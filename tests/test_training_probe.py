@@ -19,6 +19,8 @@ from training.probe import NAMES, POINTS, energy_refs, probe_batch, probe_rows, 
 WIDTH = 6
 SIZES = {"rotrnn": {"state_size": 8, "heads": 2}, "lru": {"state_size": 5, "r_min": 0.3}}
 TIMES = (1, 2, 5, 9)
+ABSOLUTE = ("state_energy_raw", "state_energy_drift", "state_align", "state_temporal")
+"""In no unit of the start."""
 CASES = {
     "rotrnn": ("rotrnn", {}),
     "rotrnn both ways": ("rotrnn", {"direction": "bidirectional"}),
@@ -207,10 +209,6 @@ def test_a_mode_that_grows_has_no_gain_but_an_energy_at_every_time(x64):
     from_there = row_of(initial, found, [9, 9])
     assert all(np.isnan(value).all() for name, value in from_there.items() if name not in ABSOLUTE)
     assert all(np.isfinite(from_there[name]) for name in ABSOLUTE)
-
-
-ABSOLUTE = ("state_energy_raw", "state_energy_drift", "state_align", "state_temporal")
-"""In no unit of the start."""
 
 
 def initial_energy(initial, steps):
